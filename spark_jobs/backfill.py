@@ -1,4 +1,4 @@
-"""Writes the records of tiered segments to Parquet with Spark, exactly once: ``segreader backfill --help``.
+"""Writes the records of tiered segments to Parquet or a table, exactly once: ``segreader backfill --help``.
 
 Runs as a plain program on one machine, or under ``spark-submit``. The plan is made first, in this process, so
 that a wrong location, topic or option is told in a second and not after Spark has started. Killed at any time, it
@@ -8,38 +8,30 @@ goes on where it stopped when it is run again with the same arguments.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-from pyspark.sql import SparkSession
 
-from segreader.backfill.commit import collect, commit
-from segreader.backfill.done import DoneEntry, parse_done
-from segreader.backfill.job_plan import (
-    JobPlan,
-    JobRequest,
-    clear,
-    make_plan,
-    read_plan,
-    require_free,
-    require_same,
-    require_unplanned,
-)
-from segreader.backfill.output import CODECS, PLAN
+from segreader.backfill.engine import LocalEngine
+from segreader.backfill.job import Job, Round, Runner
+from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan
+from segreader.backfill.lake.table import LakeTable
+from segreader.backfill.output import CODECS
 from segreader.backfill.report import complete, totals
-from segreader.backfill.task import DDL, Destination, SplitTask
+from segreader.backfill.task import Destination
 from segreader.cli.commands.plan import read_prices
 from segreader.cli.exit_codes import ExitCode, describe
+from segreader.errors import OptionError, install_hint
 from segreader.isolation import IsolationLevel
 from segreader.plan.cost import estimate, parse_prices
 from segreader.plan.split import ReadPlan
-from segreader.storage.target.store import TargetStore
 from spark_jobs.backfill_request import (
     absolute,
     ahead_flags,
@@ -53,11 +45,10 @@ from spark_jobs.backfill_request import (
     renamed,
     require_files,
     schema_flags,
+    table_flags,
 )
 from spark_jobs.command_line import master_flag, require_report_place, run
 from spark_jobs.report import ProgressWatch, RunReport, describe_bill, describe_plan, describe_report
-from spark_jobs.session import explained, job_session, map_indexes
-from spark_jobs.table import write_table
 
 _FLAGS = {
     "load() plans anew, failOnDataLoss=false goes on": "--on-missing skip goes on without it",
@@ -145,9 +136,15 @@ _NOTES = 20
     metavar="NAME=VALUE",
     help="As --storage-option, for the target.",
 )
-@click.option("--split-bytes", default="128m", show_default=True, help="Stored bytes that one task reads.")
+@table_flags
+@click.option(
+    "--split-bytes",
+    default="256m",
+    show_default=True,
+    help="Stored bytes that one split has at most; smaller segments of a partition share one.",
+)
 @ahead_flags
-@click.option("--file-bytes", default="256m", show_default=True, help="Bytes after which a file is closed.")
+@click.option("--file-bytes", default="128m", show_default=True, help="Bytes that a file aims at.")
 @click.option(
     "--codec", type=click.Choice(CODECS), default="zstd", show_default=True, help="Codec of the Parquet files."
 )
@@ -158,7 +155,6 @@ _NOTES = 20
     show_default=True,
     help="Who writes: the tasks themselves, or Spark's writer into a table of any format.",
 )
-@click.option("--table", help="With --sink table: its name in the catalog.")
 @click.option("--format", "form", help="With --sink table: parquet, delta, iceberg …")
 @loss_flags
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote to the target.")
@@ -166,16 +162,36 @@ _NOTES = 20
 @click.option("--prices", help="With --dry-run: a price file, as for segreader plan.")
 @click.option("--report", "report_file", help="Write the report as JSON to this file.")
 @click.option("--cleanup/--no-cleanup", default=True, show_default=True, help="Remove files of killed attempts.")
+@click.option(
+    "--continue",
+    "goes_on",
+    is_flag=True,
+    help="Read where the target ends, and add what is there since. With nothing new it ends well and writes nothing.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    help="Who does the work: processes of this machine, without Java, or Spark. Default: spark under spark-submit, with "
+    "--master or with SPARK_REMOTE, otherwise local.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --engine local: how many. Default: one for each core.",
+)
 @master_flag
 def backfill(**given: Any) -> int:
-    """Write the records of Kafka topics from their tiered segments to Parquet, without a broker unless you name one.
+    """Write the records of Kafka topics from their tiered segments to Parquet, Iceberg or Delta, without a broker.
 
     The plan is written to the target first. Killed at any time, and run again with the same arguments, the job
     finishes what is not written. The result goes to stdout, everything else to stderr.
 
     \b
       segreader backfill --location /mnt/tiered --topic orders --target /data/orders
-      segreader backfill --bootstrap-servers b1:9092 --location s3://logs/tiered --topic orders --target s3://lake/orders
+      segreader backfill --location /mnt/tiered --topic orders --target /data/orders --continue
+      segreader backfill --location s3://logs/tiered --topic orders --to iceberg --catalog prod --table db.orders
+      segreader backfill --location s3://logs/tiered --topic orders --to delta --target s3://lake/orders
       spark-submit --master yarn spark_jobs/backfill.py --location s3://logs/tiered
           --pattern 'orders.*' --target s3://lake/orders
 
@@ -193,53 +209,102 @@ def backfill(**given: Any) -> int:
     """
     began = time.monotonic()
     given = renamed(given)
-    if not given["locations"] and given["bootstrap_servers"] is None:
-        raise click.UsageError("say where to read: --location DIRECTORY, or --bootstrap-servers HOST:PORT")
-    if bool(given["topics"]) == (given["pattern"] is not None):
-        raise click.UsageError("say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)")
-    if given["sink"] == "files" and given["target"] is None:
-        raise click.UsageError("say where to write: --target DIRECTORY")
-    if given["sink"] == "files" and (given["table"] or given["form"]):
-        raise click.UsageError("--table and --format belong to --sink table")
-    if given["sink"] == "table":
-        require_files(click.get_current_context())
-        if given["on_gap"] != given["on_missing"]:
-            raise click.UsageError("with --sink table --on-gap and --on-missing must be the same: Spark has one option")
-        if given["on_corrupt"] != "fail":
-            raise click.UsageError("--on-corrupt skip belongs to --sink files: Spark's source stops at damage")
-    if given["on_corrupt"] != "fail" and given["bootstrap_servers"] is not None:
-        raise click.UsageError("--on-corrupt skip reads a location alone: leave out --bootstrap-servers")
+    _require_usable(given)
     require_report_place(given["report_file"])
     request = parse_request(given)
     if given["sink"] == "table":
         return _fill_table(request, given)
+    table = _open_table(given)
     destination = Destination(
-        absolute(given["target"]),
+        absolute(given["target"]) if given["target"] is not None else os.curdir,
         given["target_credentials"] or given["credentials"],
         parse_pairs("--target-option", given["target_storage"]),
     )
-    job = Job(destination.open(), destination, request, is_forced=given["force"])
+    job = Job(
+        request=request,
+        destination=destination,
+        table=table,
+        goes_on=given["goes_on"],
+        is_forced=given["force"],
+    )
     if given["dry_run"]:
-        plan = job.plan(writes=False)
+        plan = job.preview()
         click.echo(describe_plan(plan, in_detail=True))
         _tell_notes(plan.notes)
         prices = parse_prices(read_prices(given["prices"])) if given["prices"] else None
         click.echo(describe_bill(estimate(ReadPlan(plan.location, plan.segments), prices)))
         return _ending(complete(plan, {}).losses)
-    plan = job.plan()
+    if given["compact"]:
+        return _compact(job, given)
+    target = given["target"] if table is None else table.name
+    with _engine(given) as engine:
+        while (one := job.begin()) is not None:
+            code = _do_round(job, one, engine, target, given, began)
+            if code != ExitCode.OK or not given["goes_on"] or not one.is_resumed:
+                return code
+    click.echo(f"nothing new: {target} has everything that is there")
+    return ExitCode.OK
+
+
+Engine = Callable[[Round], Runner]
+"""What does the work of a round."""
+
+
+@contextmanager
+def _engine(given: dict[str, Any]) -> Iterator[Engine]:
+    """The engine for the time of the block; Spark starts when a round has work for it."""
+    if _takes_spark(given):
+        from spark_jobs.session import JobSession, explained, job_session  # they need PySpark
+        from spark_jobs.runner import SparkRunner
+
+        with ExitStack() as stack:
+            session: JobSession | None = None
+
+            def start(one: Round) -> Runner:
+                nonlocal session
+                if session is None:
+                    click.echo("Starting Spark", err=True)
+                    session = stack.enter_context(job_session("segreader backfill", master=given["master"]))
+                    stack.enter_context(explained(session))
+                text = f"segreader: {len(one.pending):,} splits of {one.plan.location}"
+                return SparkRunner(session.spark, text)
+
+            yield start
+    else:
+        yield lambda one: LocalEngine(given["processes"])
+
+
+def _takes_spark(given: dict[str, Any]) -> bool:
+    if given["engine"] is not None:
+        return bool(given["engine"] == "spark")
+    return bool(given["master"] or os.environ.get("SPARK_REMOTE") or _is_in_spark())
+
+
+def _is_in_spark() -> bool:
+    """Whether this process is a driver of Spark's: ``spark-submit`` started it, or it has a session."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return True
+    module = sys.modules.get("pyspark.sql")
+    return module is not None and module.SparkSession.getActiveSession() is not None
+
+
+def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str, Any], began: float) -> int:
+    """Write one round, complete it and say what was done."""
+    plan, before = one.plan, len(one.plan.splits) - len(one.pending)
     _tell_plan(plan)
-    entries = before = collect(job.target, plan)
-    pending = [split for split in plan.splits if split.id not in before]
     if before:
-        whole = "" if pending else "; --force does all of it anew"
-        click.echo(f"{len(before):,} of {len(plan.splits):,} splits are done already{whole}", err=True)
-    if pending:
-        click.echo("Starting Spark", err=True)
-        with job_session("segreader backfill", master=given["master"]) as session, explained(session):
-            click.echo(f"Writing Parquet to {given['target']}", err=True)
-            entries = job.write(session.spark, plan, before)
-    found = commit(job.target, plan, entries, cleans=given["cleanup"])
-    report = RunReport(plan, given["target"], found, totals(entries.values()), len(before), time.monotonic() - began)
+        whole = "" if one.pending or job.table is not None else "; --force does all of it anew"
+        click.echo(f"{before:,} of {len(plan.splits):,} splits are done already{whole}", err=True)
+    entries = one.entries
+    if one.pending or len(one.committed) < len(plan.splits) * (job.table is not None):
+        runner = engine(one)
+        click.echo(f"Writing Parquet to {target}", err=True)
+        with ProgressWatch(one.target, plan, dict(one.entries), _progress_line()):
+            entries = job.write(one, runner)
+        if sys.stderr.isatty():
+            click.echo("", err=True)
+    found = job.finish(one, entries, cleans=given["cleanup"])
+    report = RunReport(plan, target, found, totals(entries.values()), before, time.monotonic() - began)
     if given["report_file"]:
         Path(given["report_file"]).write_text(json.dumps(report.to_json(), indent=1) + "\n")
     click.echo(describe_report(report))
@@ -247,65 +312,86 @@ def backfill(**given: Any) -> int:
     return _ending([*found.losses, *found.findings])
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A request and the target it is for."""
+def _compact(job: Job, given: dict[str, Any]) -> int:
+    """Join the small files of a table."""
+    assert job.table is not None
+    done = job.table.compact(job.request.output.file_bytes)
+    click.echo(f"compacted {job.table.name}: {done.files_before:,} files are {done.files_after:,} now")
+    return ExitCode.OK
 
-    target: TargetStore
-    destination: Destination
-    request: JobRequest
-    is_forced: bool = False
 
-    def plan(self, *, writes: bool = True) -> JobPlan:
-        """The plan in the target; if there is none, a new one is put there.
+def _open_table(given: dict[str, Any]) -> LakeTable | None:
+    """The table that is to be written; ``None`` for files."""
+    if given["to"] == "iceberg":
+        from segreader.backfill.lake.iceberg import open_iceberg
 
-        Raises:
-            OptionError: the target belongs to another job, or holds something else.
-        """
-        found = None if self.is_forced else read_plan(self.target)
-        if found is None:
-            require_free(self.target)
-            if not self.is_forced:
-                require_unplanned(self.target)
-            found = make_plan(self.request)
-            if not writes:
-                return found
-            if self.is_forced:
-                clear(self.target)
-            if not self.target.put_if_absent(PLAN, found.data):
-                found = read_plan(self.target) or found  # another driver was first
-        require_same(found, self.request.wanted, self.target.url(""))
-        return found
+        return open_iceberg(given["table"], given["catalog"], parse_pairs("--catalog-option", given["catalog_options"]))
+    if given["to"] == "delta":
+        from segreader.backfill.lake.delta import open_delta
 
-    def write(self, spark: SparkSession, plan: JobPlan, before: dict[str, DoneEntry]) -> dict[str, DoneEntry]:
-        """Write the splits that are not done, the largest first; the entries of all."""
-        pending = sorted(
-            (split for split in plan.splits if split.id not in before), key=lambda split: split.size, reverse=True
-        )
-        task = SplitTask(
-            self.request.options,
-            plan.output,
-            self.destination,
-            pending,
-            plan.name,
-            on_missing=self.request.on_missing,
-            on_corrupt=self.request.on_corrupt,
-            threads=self.request.threads,
-            read_ahead_bytes=self.request.read_ahead_bytes,
-        )
-        text = f"segreader: {len(pending):,} splits of {plan.location}"
-        frame = map_indexes(spark, task.__call__, len(pending), DDL, text)
-        with ProgressWatch(self.target, plan, before, _progress_line()) as watch:
-            rows = frame.collect()
-        entries = dict(watch.entries)
-        for row in rows:
-            entries[row["split"]] = parse_done(row["entry"], row["split"])
-        if sys.stderr.isatty():
-            click.echo("", err=True)
-        return entries
+        return open_delta(absolute(given["target"]), parse_pairs("--target-option", given["target_storage"]))
+    return None
+
+
+def _require_usable(given: dict[str, Any]) -> None:
+    """Refuse flags that contradict each other, or lack another.
+
+    Raises:
+        click.UsageError: it names them.
+    """
+    if not given["locations"] and given["bootstrap_servers"] is None:
+        raise click.UsageError("say where to read: --location DIRECTORY, or --bootstrap-servers HOST:PORT")
+    if bool(given["topics"]) == (given["pattern"] is not None):
+        raise click.UsageError("say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)")
+    if given["on_corrupt"] != "fail" and given["bootstrap_servers"] is not None:
+        raise click.UsageError("--on-corrupt skip reads a location alone: leave out --bootstrap-servers")
+    if given["sink"] == "table":
+        _require_for_spark_table(given)
+        return
+    if given["form"]:
+        raise click.UsageError("--format belongs to --sink table")
+    if given["to"] == "iceberg":
+        if given["table"] is None:
+            raise click.UsageError("say which table: --table NAMESPACE.NAME, with --catalog or --catalog-option")
+        if given["target"] is not None:
+            raise click.UsageError("--target belongs to files and Delta: an Iceberg table's catalog says where it is")
+    elif given["target"] is None:
+        raise click.UsageError("say where to write: --target DIRECTORY")
+    elif given["table"] or given["catalog"] or given["catalog_options"]:
+        raise click.UsageError("--table, --catalog and --catalog-option belong to --to iceberg")
+    if given["to"] == "parquet":
+        if given["partition_by"]:
+            raise click.UsageError("--partition-by belongs to tables; of files --output-layout says the directories")
+        if given["compact"]:
+            raise click.UsageError(
+                "--compact belongs to tables: a directory cannot exchange files without readers seeing both or neither"
+            )
+    elif given["hive"] or given["output_layout"] != "topic/partition" or given["force"]:
+        raise click.UsageError("--hive, --output-layout and --force belong to files: of tables say --partition-by")
+    if given["goes_on"]:
+        if given["force"]:
+            raise click.UsageError("--continue adds to a target, and --force replaces it: give one of them")
+    if given["engine"] == "local" and given["master"]:
+        raise click.UsageError("--master belongs to --engine spark")
+    if given["processes"] and _takes_spark(given):
+        raise click.UsageError("--processes belongs to --engine local: Spark's master says how many tasks run")
+
+
+def _require_for_spark_table(given: dict[str, Any]) -> None:
+    """The same where Spark writes a table in its own way."""
+    require_files(click.get_current_context())
+    if given["on_gap"] != given["on_missing"]:
+        raise click.UsageError("with --sink table --on-gap and --on-missing must be the same: Spark has one option")
+    if given["on_corrupt"] != "fail":
+        raise click.UsageError("--on-corrupt skip belongs to --sink files: Spark's source stops at damage")
 
 
 def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
+    try:
+        from spark_jobs.session import explained, job_session
+        from spark_jobs.table import write_table
+    except ModuleNotFoundError as error:
+        raise OptionError("--sink table needs Spark", found=f"no {error.name}", hint=install_hint("spark")) from None
     if given["table"] is None and given["target"] is None:
         raise click.UsageError("say where to write: --table NAME, or --target with --format")
     plan = make_plan(request)

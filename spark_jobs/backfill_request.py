@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from segreader.backfill.job_plan import JobRequest
-from segreader.backfill.output import OutputLayout, OutputOptions
+from segreader.backfill.output import OutputLayout, OutputOptions, parse_partition_by
 from segreader.backfill.source import TASK_BYTES_AHEAD, TASK_THREADS
 from segreader.errors import OptionError
 from segreader.plan.request import Bounds, LiveEnd, Policy, parse_bounds, parse_time
@@ -31,6 +31,15 @@ _OF_FILES = {
     "cleanup": "--cleanup",
     "target_credentials": "--target-credentials",
     "target_storage": "--target-option",
+    "to": "--to",
+    "partition_by": "--partition-by",
+    "goes_on": "--continue",
+    "compact": "--compact",
+    "commit_bytes": "--commit-bytes",
+    "engine": "--engine",
+    "processes": "--processes",
+    "catalog": "--catalog",
+    "catalog_options": "--catalog-option",
 }
 """Flags that tasks need to write files themselves, and what is reported of them."""
 
@@ -197,6 +206,43 @@ schema_flags = _flags(
 """The flags that say how keys and values are decoded."""
 
 
+table_flags = _flags(
+    click.option(
+        "--to",
+        type=click.Choice(["parquet", "iceberg", "delta"]),
+        default="parquet",
+        show_default=True,
+        help="What the files are: a directory of Parquet, or those of a table, committed without Spark.",
+    ),
+    click.option("--table", help="With --to iceberg: NAMESPACE.NAME. With --sink table: its name in Spark's catalog."),
+    click.option(
+        "--catalog",
+        metavar="NAME",
+        help="With --to iceberg: the catalog's name in .pyiceberg.yaml or PYICEBERG_CATALOG__… variables.",
+    ),
+    click.option(
+        "--catalog-option",
+        "catalog_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A property of the catalog, such as uri=…; write a secret as NAME=env:VARIABLE.",
+    ),
+    click.option(
+        "--partition-by",
+        metavar="FIELD,…",
+        help="Partitions of the table: day(timestamp), hour(timestamp), topic, partition, bucket(16, key).",
+    ),
+    click.option(
+        "--commit-bytes",
+        default="16g",
+        show_default=True,
+        help="Stored bytes after which what was written is committed to the table.",
+    ),
+    click.option("--compact", is_flag=True, help="Join small files of the table into larger ones, and write nothing else."),
+)
+"""The flags of tables."""
+
+
 ahead_flags = _flags(
     click.option(
         "--threads",
@@ -298,6 +344,8 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         **{name.replace("_", "-"): text for name, text in (beside | schemas).items()},
         "split-bytes": str(parse_size(given["split_bytes"], "splitBytes")),
         "file-bytes": str(parse_size(given["file_bytes"], "--file-bytes")),
+        "to": None if given["to"] == "parquet" else given["to"],
+        "partition-by": given["partition_by"],
     }
     options = {
         "location": location,
@@ -329,6 +377,8 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
             is_hive=given["hive"],
             file_bytes=int(wanted["file-bytes"]),
             codec=given["codec"],
+            table="" if given["to"] == "parquet" else given["to"],
+            partition_by=parse_partition_by(given["partition_by"] or ""),
         ),
         split_bytes=int(wanted["split-bytes"]),
         on_missing=Policy(given["on_missing"]),
@@ -336,6 +386,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         threads=given["threads"],
         read_ahead_bytes=given["read_ahead_bytes"],
         bounds=bounds,
+        commit_bytes=parse_size(given["commit_bytes"], "--commit-bytes"),
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from segreader.cli.exit_codes import ExitCode, describe, drop_stdout, exit_code
 from segreader.errors import SegreaderError
 from segreader.values import collect_seldom
-from spark_jobs.session import SPARK_ERRORS, describe_failure
 
 
 def run(
@@ -47,13 +47,23 @@ def run(
         again = "; run it again with the same arguments to finish" if can_resume else ""
         click.echo(f"Interrupted{again}", err=True)
         return ExitCode.INTERRUPTED
-    except SPARK_ERRORS as error:
+    except _spark_errors() as error:
         again = ". Run it again with the same arguments to finish" if can_resume else ""
-        click.echo(f"{name}: {describe_failure(error)}{again}", err=True)
+        click.echo(f"{name}: {_session().describe_failure(error)}{again}", err=True)
         return ExitCode.INTERNAL
     except (SegreaderError, OSError) as error:
         click.echo(f"{name}: {words(error)}", err=True)
         return exit_code(error)
+
+
+def _session() -> Any:
+    """The module of Spark's sessions, if this run has come to need Spark."""
+    return sys.modules.get("spark_jobs.session")
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    errors: tuple[type[Exception], ...] = getattr(_session(), "SPARK_ERRORS", ())
+    return errors
 
 
 def require_report_place(report: str | None) -> None:

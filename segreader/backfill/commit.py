@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from segreader.backfill.done import DoneEntry, parsed, read_done
 from segreader.backfill.job_plan import JobPlan
-from segreader.backfill.output import MANIFEST, PLAN, STAGING, SUCCESS, done_name, split_of_file
+from segreader.backfill.output import STAGING, SUCCESS, done_name, manifest_name, plan_name, split_of_file
 from segreader.backfill.report import Completeness, complete, totals
 from segreader.errors import ObjectNotFoundError, StorageError
 from segreader.storage.base import read_each
@@ -75,16 +75,16 @@ def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool
     found = complete(plan, entries, sizes)
     if not found.is_complete:
         return found
-    if not target.put_if_absent(MANIFEST, _manifest(target, plan, entries, found)):
-        there = read_manifest(target)
+    if not put_manifest(target, plan, entries, found):
+        there = read_manifest(target, plan.round)
         if there is None or not _says(there, plan, entries):
-            text = f"{MANIFEST} is that of a job that was replaced and still ran; end it, and begin anew with --force"
+            text = f"{manifest_name(plan.round)} is that of a job that was replaced and still ran; end it, and begin anew with --force"
             return replace(found, findings=(text,))
     if cleans:
         target.delete(orphans(sizes, entries))
     target.put_if_absent(SUCCESS, b"")
     if cleans:
-        _forget_unfinished(target, entries)
+        _forget_unfinished(target, plan.round, entries)
     return found
 
 
@@ -104,29 +104,30 @@ def orphans(sizes: Mapping[str, int], entries: Entries) -> list[str]:
     return [name for name in sizes if name not in listed and split_of_file(name) in entries]
 
 
-def _forget_unfinished(target: TargetStore, entries: Entries) -> None:
+def _forget_unfinished(target: TargetStore, number: int, entries: Entries) -> None:
     """Remove what killed writers left in the target of a complete job.
 
     Another driver or attempt may be at one of them; that it is too late is all that it learns.
     """
-    names = {PLAN, MANIFEST, SUCCESS, *(done_name(split_id) for split_id in entries)}
+    names = {plan_name(number), manifest_name(number), SUCCESS, *(done_name(split_id) for split_id in entries)}
     try:
         target.forget_unfinished(lambda name: name in names or split_of_file(name) in entries)
     except StorageError as error:  # the output is complete without it
         _log.warning("what killed writers may have left cannot be looked for: %s", error)
 
 
-def read_manifest(target: TargetStore) -> Manifest | None:
-    """The manifest of an output; ``None`` where there is none.
+def read_manifest(target: TargetStore, number: int = 1) -> Manifest | None:
+    """The manifest of a round of an output; ``None`` where there is none.
 
     Raises:
         ManifestError: it cannot be read.
     """
+    name = manifest_name(number)
     try:
-        data = target.read(MANIFEST)
+        data = target.read(name)
     except ObjectNotFoundError:
         return None
-    return parsed(data, target.url(MANIFEST), _from_json)
+    return parsed(data, target.url(name), _from_json)
 
 
 def _from_json(document: dict[str, Any]) -> Manifest:
@@ -142,7 +143,8 @@ def _move(target: TargetStore, entries: Entries) -> None:
     read_each(lambda name: target.move(STAGING + name, name), names)
 
 
-def _manifest(target: TargetStore, plan: JobPlan, entries: Entries, found: Completeness) -> bytes:
+def put_manifest(target: TargetStore, plan: JobPlan, entries: Entries, found: Completeness) -> bool:
+    """Write the manifest of a round; whether what is there now is this one."""
     by_partition: dict[tuple[str, int], list[str]] = defaultdict(list)
     for split in plan.splits:
         entry = entries[split.id]
@@ -153,11 +155,11 @@ def _manifest(target: TargetStore, plan: JobPlan, entries: Entries, found: Compl
         "wanted": dict(plan.wanted),
         "location": plan.location,
         "isolation": plan.isolation,
-        "is_in_place": not target.has_atomic_move,
+        "is_in_place": not plan.output.staging(target.has_atomic_move),
         "columns": {field.name: str(field.type) for field in plan.output.schema},
         **found.to_json(),
         "totals": totals(entries.values()),
         "files": {f"{topic}-{partition}": names for (topic, partition), names in by_partition.items()},
         "splits": [entries[split.id].to_json() for split in plan.splits],
     }
-    return json.dumps(document, separators=(",", ":")).encode()
+    return target.put_if_absent(manifest_name(plan.round), json.dumps(document, separators=(",", ":")).encode())

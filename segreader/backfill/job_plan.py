@@ -28,36 +28,48 @@ from segreader.backfill.job_splits import (
     splits_from_json,
     splits_to_json,
 )
+from segreader.backfill.lake.table import Offsets, TableEnd
 from segreader.backfill.output import (
     DONE,
-    MANIFEST,
-    PLAN,
+    MANIFESTS,
+    PLANS,
     STAGING,
     SUCCESS,
     OutputOptions,
+    plan_name,
+    round_of,
     split_of_file,
 )
-from segreader.errors import ObjectNotFoundError, OptionError
+from segreader.errors import DivergedPositionError, ObjectNotFoundError, OptionError, RecreatedTopicError
+from segreader.isolation import IsolationLevel
 from segreader.plan.cut import SplitOffsets
 from segreader.plan.live import LivePart
+from segreader.plan.log import LogEnd
 from segreader.plan.request import Bounds, Policy
 from segreader.plan.split import ReadPlan, Split
+from segreader.segment import TopicIdPartition
 from segreader.spark.live import plan_live_read
+from segreader.spark.option_values import EARLIEST
 from segreader.spark.options import EARLIER, SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
 from segreader.spark.typed_values import require_columns, with_schemas
 from segreader.storage.target.store import TargetStore
+from segreader.stored.log import StoredLog
 from segreader.typed.decoding import save_decodings, saved_decodings
 from segreader.values import dataclass
 
-DEFAULT_SPLIT_BYTES: Final = 128 << 20
+DEFAULT_SPLIT_BYTES: Final = 256 << 20
+DEFAULT_COMMIT_BYTES: Final = 16 << 30
 
 _VERSION = 2
 _TYPED = 3
 """The version of a plan with schemas: one that passed over them would write columns of other types."""
 _SHOWN = 5
+_OF_TABLES = ("table", "partition_by", "field_ids")
 learnt(OutputOptions)
+learnt(TableEnd)
 learnt(PartitionRange)
+_OF_ONE_ROUND = ("start", "end", "offsets", "split-bytes", "file-bytes", "codec")
 _SHOWN_AS = {"layout": "output-layout", "segment-layout": "layout", "tail": "bootstrap-servers"}
 """The request in a plan has the names of version 1; where flags differ, their names of today."""
 
@@ -75,6 +87,7 @@ class JobRequest:
         on_corrupt: ``fail`` or ``skip`` at a damaged batch.
         threads, read_ahead_bytes: of each task, as of ``SplitTask``; they change nothing that is written.
         bounds: the same offsets for every partition; ``None`` where the options bound each, or nothing does.
+        commit_bytes: stored bytes after which what was written is committed to a table.
     """
 
     wanted: Mapping[str, str]
@@ -86,11 +99,12 @@ class JobRequest:
     threads: int | None = None
     read_ahead_bytes: int | None = None
     bounds: Bounds | None = None
+    commit_bytes: int = DEFAULT_COMMIT_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlan:
-    """Everything that a job will do.
+    """Everything that one round of a job will do.
 
     Args:
         wanted, options, output: as in the request that it was made for.
@@ -99,6 +113,8 @@ class JobPlan:
         partitions: what is planned of each, in order.
         splits: in order of partition and offset.
         notes: what was noticed while planning.
+        round: 1 for the first one of a target.
+        start: where the target ended before; ``None`` where it had nothing.
     """
 
     wanted: Mapping[str, str]
@@ -109,6 +125,8 @@ class JobPlan:
     partitions: tuple[PartitionRange, ...]
     splits: tuple[JobSplit, ...]
     notes: tuple[str, ...] = ()
+    round: int = 1
+    start: TableEnd | None = None
 
     @property
     def size(self) -> int:
@@ -123,16 +141,45 @@ class JobPlan:
     @property
     def segments(self) -> tuple[Split, ...]:
         """What is read of segments in a store."""
-        reads = (split.read for split in self.splits)
-        return tuple(one for read in reads for one in ([read] if isinstance(read, Split) else read.splits))
+        return tuple(one for split in self.splits for one in split.segments)
 
     @property
     def next_offsets(self) -> dict[str, dict[str, int]]:
-        """Where the next job, or a stream, continues: the JSON of Spark's kafka source."""
-        offsets: dict[str, dict[str, int]] = {}
+        """Where the next round, or a stream, continues: the JSON of Spark's kafka source."""
+        return {topic: dict(some) for topic, some in self.end.offsets.items()}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the target will end elsewhere than it did."""
+        before = {} if self.start is None else self.start.offsets
+        return any(before.get(one.topic, {}).get(str(one.partition)) != one.stop for one in self.partitions)
+
+    @property
+    def end(self) -> TableEnd:
+        """Where the target ends once all is done; a partition that is not in the plan stays where it was."""
+        return self.end_after({(one.topic, one.partition): one.stop for one in self.partitions})
+
+    def end_after(self, stops: Mapping[tuple[str, int], int]) -> TableEnd:
+        """Where the target ends when it has offsets of some partitions up to these, and of no other."""
+        before = self.start or TableEnd()
+        offsets, epochs, ends = _copied(before.offsets), _copied(before.epochs), _copied(before.log_ends)
+        ids = dict(before.topic_ids)
         for one in self.partitions:
-            offsets.setdefault(one.topic, {})[str(one.partition)] = one.stop
-        return offsets
+            stop = stops.get((one.topic, one.partition))
+            if stop is None:
+                continue
+            key = str(one.partition)
+            offsets.setdefault(one.topic, {})[key] = stop
+            if one.topic_id is not None:
+                ids[one.topic] = one.topic_id
+            for there, known in (
+                (epochs, one.epoch if stop == one.stop and one.epoch >= 0 else None),
+                (ends, [one.log_end, one.log_epoch] if one.log_end >= 0 else None),
+            ):
+                there.setdefault(one.topic, {}).pop(key, None)
+                if known is not None:
+                    there[one.topic][key] = known
+        return TableEnd(offsets=offsets, topic_ids=ids, epochs=epochs, log_ends=ends, commit=self.name)
 
     @cached_property
     def data(self) -> bytes:
@@ -146,6 +193,8 @@ class JobPlan:
             "isolation": self.isolation,
             "partitions": [asdict(one) for one in self.partitions],
             "notes": list(self.notes),
+            **({} if self.round == 1 else {"round": self.round}),
+            **({} if self.start is None else {"start": self.start.to_json()}),
             "next_splits_follow": True,
             "splits": splits_to_json(self.splits),
         }
@@ -162,11 +211,16 @@ class JobPlan:
         return self.sha256[:16]
 
 
-def make_plan(request: JobRequest) -> JobPlan:
-    """Decide what a job will do. Segments are listed, and where they end is read; no record is. Schemas are learnt:
-    whoever runs the plan asks for none.
+def make_plan(request: JobRequest, *, number: int = 1, start: TableEnd | None = None) -> JobPlan:
+    """Decide what a round of a job will do. Segments are listed, and where they end is read; no record is. Schemas are
+    learnt: whoever runs the plan asks for none.
+
+    Args:
+        number: of the round.
+        start: where the target ends: what is there since is planned, and new partitions from their earliest offset.
 
     Raises:
+        RecreatedTopicError, DivergedPositionError: what the target has is of another topic, or of another history.
         SegreaderError: as ``plan_splits``; or damage hides where a partition ends, or what was committed.
         OptionError, SchemaRegistryError: schemas cannot be had.
     """
@@ -176,19 +230,106 @@ def make_plan(request: JobRequest) -> JobPlan:
     require_columns(options.read_options)
     _require_fields(replace(request.output, decodings=options.read_options.decodings).records)
     options = replace(options, bounds=request.bounds, split_bytes=request.split_bytes, may_shrink_splits=False)
+    if start is not None:
+        known = start.offsets.items()
+        options = replace(
+            options,
+            starting_offsets={topic: {int(key): at for key, at in some.items()} for topic, some in known},
+            starting_offsets_default=EARLIEST,
+            skips_unknown=True,
+        )
     if options.brokers is not None:
         live = plan_live_read(options, most_unsized=MOST_OFFSETS)  # it pins where each partition ends
-        return _plan_of(request, options, live.plan, *live_splits(live))
-    planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED)
+        if start is not None:
+            for asked in live.plan.partitions_asked:
+                require_same_topic(asked.partition, start)
+        splits, partitions = live_splits(live, _epochs_of(start))
+        return _plan_of(request, options, live.plan, splits, partitions, number, start)
+    history = _History(options, start)
+    planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED, check=history.check)
     read = planned.plan
     try:
         for end in read.ends:
             if end.damage is not None:  # it is behind what is planned: no task would meet it
                 raise end.damage.located(hint=f"Read what is decided, with --offsets below {end.offset}")
-        splits, partitions = job_splits(read, planned.store, planned.lost)
+        splits, partitions = job_splits(read, planned.store, planned.lost, split_bytes=request.split_bytes)
+        partitions = tuple(history.known_of(one) for one in partitions)
     finally:
         planned.store.close()
-    return _plan_of(request, options, read, splits, partitions)
+    return _plan_of(request, options, read, splits, partitions, number, start)
+
+
+class _History:
+    """Holds what a target has of each partition against its log, and keeps where the log ends.
+
+    Args:
+        start: where the target ends.
+    """
+
+    def __init__(self, options: SparkOptions, start: TableEnd | None) -> None:
+        self._options, self._start = options, start
+        self._logs: dict[tuple[str, int], StoredLog] = {}
+
+    def check(self, log: StoredLog) -> None:
+        """Refuse a log that is not the continuation of what the target has.
+
+        Raises:
+            RecreatedTopicError, DivergedPositionError: with what to do.
+        """
+        one = log.partition
+        self._logs[one.topic, one.partition] = log
+        start = self._start
+        if start is None or (at := start.offsets.get(one.topic, {}).get(str(one.partition))) is None:
+            return
+        require_same_topic(one, start)
+        epoch = start.epochs.get(one.topic, {}).get(str(one.partition))
+        level = self._options.isolation_level
+        lost = log.diverged_from(LogEnd(at, epoch), level)
+        if lost is None and level is IsolationLevel.READ_COMMITTED:
+            decided_by = start.log_ends.get(one.topic, {}).get(str(one.partition))
+            if decided_by is not None:
+                end, by = decided_by
+                lost = log.diverged_from(LogEnd(end, None if by < 0 else by), level)
+        if lost is not None and lost.decided < at:
+            raise DivergedPositionError(
+                f"what the target has of {one} is not its history any more",
+                source=self._options.location,
+                offset=lost.decided,
+                found=f"a log that has offsets up to {lost.common} in common",
+                expected=f"everything below {at}",
+                hint="An unclean leader election took records or markers away, or this is an older copy: take back what "
+                f"the target has from offset {lost.decided} on, or fill another target",
+            )
+
+    def known_of(self, one: PartitionRange) -> PartitionRange:
+        """The same, with what its log says of where it ends."""
+        log = self._logs.get((one.topic, one.partition))
+        if log is None:
+            return one
+        end, epoch = log.end, log.epoch_before(one.stop)
+        by = -1 if end.leader_epoch is None else end.leader_epoch
+        return replace(one, epoch=-1 if epoch is None else epoch, log_end=end.offset, log_epoch=by)
+
+
+def _epochs_of(start: TableEnd | None) -> dict[tuple[str, int], int]:
+    epochs: Offsets = {} if start is None else start.epochs
+    return {(topic, int(key)): epoch for topic, some in epochs.items() for key, epoch in some.items()}
+
+
+def require_same_topic(partition: TopicIdPartition, start: TableEnd) -> None:
+    """Refuse a topic that was deleted and created again since.
+
+    Raises:
+        RecreatedTopicError: its id is not that of what the target has.
+    """
+    there = start.topic_ids.get(partition.topic)
+    if there is not None and partition.topic_id is not None and there != partition.topic_id:
+        raise RecreatedTopicError(
+            f"topic {partition.topic} was deleted and created again since the target was written",
+            found=f"topic id {partition.topic_id}",
+            expected=there,
+            hint="Write the new topic to a target of its own, or name the old one with --topic-id",
+        )
 
 
 def _plan_of(
@@ -197,6 +338,8 @@ def _plan_of(
     read: ReadPlan,
     splits: tuple[JobSplit, ...],
     partitions: tuple[PartitionRange, ...],
+    number: int,
+    start: TableEnd | None,
 ) -> JobPlan:
     return JobPlan(
         wanted=dict(request.wanted),
@@ -207,6 +350,8 @@ def _plan_of(
         partitions=partitions,
         splits=splits,
         notes=tuple(dict.fromkeys(read.notes)),
+        round=number,
+        start=start,
     )
 
 
@@ -238,6 +383,8 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
         partitions=msgspec.convert(document["partitions"], tuple[PartitionRange, ...]),
         splits=splits_from_json(splits) if follow else tuple(map(split_from_json, splits)),
         notes=tuple(document["notes"]),
+        round=document.get("round", 1),
+        start=None if "start" not in document else msgspec.convert(document["start"], TableEnd),
     )
 
 
@@ -256,6 +403,10 @@ def _require_fields(schema: pa.Schema) -> None:
             )
 
 
+def _copied(nested: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {topic: dict(some) for topic, some in nested.items()}
+
+
 def _empty_struct_in(kind: pa.DataType, path: str) -> str | None:
     if pa.types.is_struct(kind):
         below = [(one.type, f"{path}.{one.name}") for one in kind]
@@ -271,6 +422,8 @@ def _empty_struct_in(kind: pa.DataType, path: str) -> str | None:
 def _saved_output(output: OutputOptions) -> dict[str, Any]:
     saved = asdict(replace(output, decodings=()))
     del saved["decodings"]
+    if not output.table:
+        saved = {name: value for name, value in saved.items() if name not in _OF_TABLES}
     return saved | {"decodings": save_decodings(output.decodings)} if output.decodings else saved
 
 
@@ -279,24 +432,32 @@ def _output_of(saved: dict[str, Any]) -> OutputOptions:
     return replace(msgspec.convert(saved, OutputOptions), decodings=tuple(decodings.values()))
 
 
-def read_plan(target: TargetStore) -> JobPlan | None:
-    """The plan of the job that writes to this target; ``None`` if there is none yet.
+def read_plan(target: TargetStore, number: int = 1) -> JobPlan | None:
+    """The plan of one round of the job that writes to this target; ``None`` if there is none yet.
 
     Raises:
         ManifestError: the existing file is not a plan.
     """
+    name = plan_name(number)
     try:
-        data = target.read(PLAN)
+        data = target.read(name)
     except ObjectNotFoundError:
         return None
-    return parse_plan(data, target.url(PLAN))
+    return parse_plan(data, target.url(name))
 
 
-def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str) -> None:
+def rounds_of(target: TargetStore) -> list[int]:
+    """The numbers of the rounds that have a plan, in order."""
+    found = (round_of(info.name) for info in target.list(PLANS))
+    return sorted(number for number in found if number is not None)
+
+
+def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_on: bool = False) -> None:
     """Refuse a target that another job writes to.
 
     Args:
         source: the target, for the message.
+        goes_on: whether only what is to come is asked for: where it begins and ends may differ then.
 
     Raises:
         OptionError: the plan was made for something else; it names the differences.
@@ -304,7 +465,7 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str) -> None:
     differences = [
         f"{_SHOWN_AS.get(name, name)} {plan.wanted.get(name, 'not given')} there, {wanted.get(name, 'not given')} here"
         for name in dict.fromkeys((*plan.wanted, *wanted))
-        if plan.wanted.get(name) != wanted.get(name)
+        if plan.wanted.get(name) != wanted.get(name) and not (goes_on and name in _OF_ONE_ROUND)
     ]
     if differences:
         raise OptionError(
@@ -349,7 +510,8 @@ def require_unplanned(target: TargetStore) -> None:
 
 def _is_ours(name: str) -> bool:
     """Whether an object of a target has a name that only this job gives."""
-    return name in (PLAN, MANIFEST, SUCCESS) or name.startswith(DONE) or split_of_file(name) is not None
+    is_ledger = name == SUCCESS or round_of(name) is not None or name.startswith(DONE)
+    return is_ledger or split_of_file(name) is not None
 
 
 def clear(target: TargetStore) -> None:
@@ -362,7 +524,10 @@ def clear(target: TargetStore) -> None:
     """
     require_free(target)
     names = [info.name for info in target.list()]
-    target.delete([SUCCESS, MANIFEST])
+    plans = sorted((name for name in names if name.startswith(PLANS)), reverse=True)
+    manifests = sorted((name for name in names if name.startswith(MANIFESTS)), reverse=True)
+    target.delete([SUCCESS])
+    target.delete(manifests)
     target.delete([name for name in names if name.startswith(DONE)])
     target.delete([name for name in names if name.startswith(STAGING) or split_of_file(name) is not None])
-    target.delete([PLAN])
+    target.delete(plans)

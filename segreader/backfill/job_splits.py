@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, overload
@@ -31,8 +31,33 @@ _LONE_SPLIT: Final = SPLIT.without("following")
 _LONE_PART: Final = PART.without("segments")
 _NAMED_OTHERWISE: Final = ("start", "stop", "offsets", "isolation", "positions", "segments", "position_epoch")
 
+MOST_JOINED: Final = 4096
+"""Segments of one split: what a task must be told of them stays below a few MB."""
+
 MOST_OFFSETS: Final = 1 << 22
 """Size of a split whose bytes are unknown: finished parts of a partition that brokers have are not repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRun:
+    """Small splits of one partition that follow each other, read one after another as one unit of work."""
+
+    splits: tuple[Split, ...]
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        """Whose records."""
+        return self.splits[0].partition
+
+    @property
+    def offsets(self) -> OffsetRange:
+        """From the first to the last offset wanted; between them there are only holes beside."""
+        return OffsetRange(self.splits[0].offsets.start, self.splits[-1].offsets.stop)
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        return sum(split.positions.size for split in self.splits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +65,12 @@ class JobSplit:
     """One unit of work that is done once: offsets ``start <= offset < stop``, and how to read their records.
 
     ``read.offsets`` may be narrower: offsets before or behind that hold nothing belong to the split, too. What is read
-    is a piece of a segment, or, where brokers are asked, a part of a live log.
+    is a piece of a segment, a run of small segments, or, where brokers are asked, a part of a live log.
     """
 
     start: int
     stop: int
-    read: Split | LivePart
+    read: Split | SplitRun | LivePart
 
     def __post_init__(self) -> None:
         wanted = self.read.offsets
@@ -66,6 +91,11 @@ class JobSplit:
     def size(self) -> int:
         """Stored bytes; 0 for records of brokers, whose size is unknown."""
         return self.read.positions.size if isinstance(self.read, Split) else self.read.size or 0
+
+    @property
+    def segments(self) -> tuple[Split, ...]:
+        """What is read of segments in a store."""
+        return (self.read,) if isinstance(self.read, Split) else self.read.splits
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -131,6 +161,9 @@ class PartitionRange:
         end: why it ends there, as a sentence.
         is_early: whether there is more that cannot be returned yet.
         lost: offsets that were asked for and that no segment has; those between splits belong to none of them.
+        topic_id: of the topic, where it has one.
+        epoch: the leader epoch of the last offset; -1 where it is not known.
+        log_end, log_epoch: where the log ended when this was planned, and by which epoch; -1 where it is not known.
     """
 
     topic: str
@@ -142,10 +175,14 @@ class PartitionRange:
     end: str = ""
     is_early: bool = False
     lost: tuple[LostOffsets, ...] = ()
+    topic_id: str | None = None
+    epoch: int = -1
+    log_end: int = -1
+    log_epoch: int = -1
 
 
 def job_splits(
-    plan: ReadPlan, store: ObjectStore, lost: Sequence[Gap] = ()
+    plan: ReadPlan, store: ObjectStore, lost: Sequence[Gap] = (), *, split_bytes: int = 0
 ) -> tuple[tuple[JobSplit, ...], tuple[PartitionRange, ...]]:
     """The splits of a read plan as units of work, and what they cover of each partition.
 
@@ -153,6 +190,7 @@ def job_splits(
         plan: made with ``SplitOffsets.INDEXED``.
         store: the one that the plan was made from.
         lost: what was asked for and is in no segment.
+        split_bytes: splits that follow each other are one while they have no more stored bytes.
 
     Raises:
         FormatError: damage hides where a partition ends.
@@ -166,7 +204,7 @@ def job_splits(
     for end in plan.ends:
         read = _closed(parts.get(end.partition, []), store)
         gone = _lost(lost, end.partition, "no segment has them")
-        mine = list(_adjoining(read, end, gone))
+        mine = list(_joined(_adjoining(read, end, gone), split_bytes))
         splits += mine
         start = mine[0].start if mine else (end.offset or 0)
         stop = mine[-1].stop if mine else start
@@ -225,8 +263,33 @@ def _adjoining(pieces: Sequence[Split], end: ReadEnd, lost: Sequence[LostOffsets
         start = following
 
 
-def live_splits(read: LiveRead) -> tuple[tuple[JobSplit, ...], tuple[PartitionRange, ...]]:
-    """As ``job_splits``, where brokers are asked: parts of a live log, whose ends are pinned when the plan is made."""
+def _joined(splits: Iterable[JobSplit], split_bytes: int) -> Iterator[JobSplit]:
+    """The same offsets in fewer splits: what follows without a gap is joined up to a size."""
+    run: list[JobSplit] = []
+    size = 0
+    for split in splits:
+        if run and (size + split.size > split_bytes or split.start != run[-1].stop or len(run) == MOST_JOINED):
+            yield _one_of(run)
+            run, size = [], 0
+        run.append(split)
+        size += split.size
+    if run:
+        yield _one_of(run)
+
+
+def _one_of(run: Sequence[JobSplit]) -> JobSplit:
+    pieces = tuple(piece for split in run for piece in split.segments)
+    return run[0] if len(run) == 1 else JobSplit(run[0].start, run[-1].stop, SplitRun(pieces))
+
+
+def live_splits(
+    read: LiveRead, start: Mapping[tuple[str, int], int] | None = None
+) -> tuple[tuple[JobSplit, ...], tuple[PartitionRange, ...]]:
+    """As ``job_splits``, where brokers are asked: parts of a live log, whose ends are pinned when the plan is made.
+
+    Args:
+        start: leader epochs of what was read of partitions before; a broker that knows another history refuses then.
+    """
     parts: dict[TopicIdPartition, list[LivePart]] = defaultdict(list)
     for part in read.plan.parts:
         parts[part.partition].append(part)
@@ -234,10 +297,18 @@ def live_splits(read: LiveRead) -> tuple[tuple[JobSplit, ...], tuple[PartitionRa
     splits: list[JobSplit] = []
     ranges = []
     for told in sorted(read.plan.partitions_asked, key=lambda one: one.partition.order):
+        known = (start or {}).get((told.partition.topic, told.partition.partition))
+        if known is not None and parts[told.partition]:
+            parts[told.partition][0] = replace(parts[told.partition][0], position_epoch=known)
         mine = [JobSplit(part.offsets.start, part.stop, part) for part in parts[told.partition]]
         splits += mine
         gone = _lost(read.lost, told.partition, "no broker and no segment has them")
-        ranges.append(_range(mine, told.seam.start, told.seam.stop, ends[told.partition], gone))
+        one = _range(mine, told.seam.start, told.seam.stop, ends[told.partition], gone)
+        epochs = [epoch for epoch, first in told.leader_epochs if first < one.stop]
+        marks = told.marks
+        ranges.append(
+            replace(one, epoch=epochs[-1] if epochs else -1, log_end=marks.end, log_epoch=marks.leader_epoch)
+        )
     return tuple(splits), tuple(ranges)
 
 
@@ -258,6 +329,7 @@ def _range(
         replace(end, offset=stop).text,
         end.reason.is_early,
         tuple(sorted(lost)),
+        topic_id=end.partition.topic_id,
     )
 
 
@@ -265,8 +337,7 @@ def splits_to_json(splits: Sequence[JobSplit]) -> list[dict[str, Any]]:
     """All splits of a plan, in order. One that the next splits follow names no log behind it: these name them."""
     documents = [_to_json(split, _LONE_SPLIT) for split in splits]
     for split, document in zip(splits, documents, strict=True):
-        reads = (split.read,) if isinstance(split.read, Split) else split.read.splits
-        for read, one in zip(reads, _segments_of(document), strict=True):
+        for read, one in zip(split.segments, _segments_of(document), strict=True):
             if read.following:
                 one["following"] = read.following
     pairs = [(one, _tells(one.get("following", ()), behind)) for one, behind in _backwards(documents)]
@@ -332,8 +403,8 @@ def _name_logs(documents: Sequence[dict[str, Any]]) -> None:
 
 
 def _segments_of(document: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    """The splits of segments that a document has: itself, or those of a part of a live log."""
-    return document["segments"] if "from" in document else (document,)
+    """The splits of segments that a document has: itself, those of a run, or those of a part of a live log."""
+    return document["segments"] if "from" in document else document.get("run", (document,))
 
 
 def _backwards(documents: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
@@ -377,6 +448,8 @@ def _to_json(split: JobSplit, form: Form[Split]) -> dict[str, Any]:
     read = split.read
     if isinstance(read, Split):
         document = form.to_json(read)
+    elif isinstance(read, SplitRun):
+        return {"run": [form.to_json(one) for one in read.splits], "covers": [split.start, split.stop]}
     else:
         document = _LONE_PART.to_json(read)
         document["segments"] = [form.to_json(one) for one in read.splits]
@@ -387,7 +460,11 @@ def _to_json(split: JobSplit, form: Form[Split]) -> dict[str, Any]:
 
 def split_from_json(document: dict[str, Any]) -> JobSplit:
     """The split that ``split_to_json`` wrote; ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
-    read = PART.from_json(document) if "from" in document else SPLIT.from_json(document)
+    read: Split | SplitRun | LivePart
+    if "run" in document:
+        read = SplitRun(tuple(map(SPLIT.from_json, document["run"])))
+    else:
+        read = PART.from_json(document) if "from" in document else SPLIT.from_json(document)
     start, stop = document.get("covers", (read.offsets.start, read.offsets.stop))
     return JobSplit(start, stop, read)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from segreader.backfill.job_splits import LostOffsets
+from segreader.backfill.job_splits import LostOffsets, SplitRun
 from segreader.errors import FormatError
 from segreader.format.columns import TABLE_WIDTH, BufferPool, Table
 from segreader.format.scanner import Done, NeedData, SegmentScanner
@@ -26,7 +26,7 @@ from segreader.spark.options import SparkOptions
 from segreader.storage.base import ObjectStore, read_listed
 from segreader.values import dataclass
 
-Readable = Split | LivePart
+Readable = Split | SplitRun | LivePart
 """How the records of a split are read."""
 
 TASK_THREADS: Final = 2
@@ -114,7 +114,11 @@ def around_damage(read: Readable, source: JobSource, options: ReadOptions, error
     Raises:
         FormatError: that one: which offsets the damaged batches had cannot be told.
     """
-    if isinstance(source, LiveSource) or not isinstance(read, Split) or read.offsets.stop is None:
+    if isinstance(source, LiveSource) or isinstance(read, LivePart):
+        raise error
+    if isinstance(read, SplitRun):
+        return _around_damage_in_run(read, source, options, error)
+    if read.offsets.stop is None:
         raise error
     metrics, wanted = ScanMetrics(), read.offsets
     for _ in read_split(read, source, replace(options, columns=("offset",), on_corrupt=Policy.SKIP), metrics=metrics):
@@ -144,6 +148,26 @@ def around_damage(read: Readable, source: JobSource, options: ReadOptions, error
     if whys:
         lost.append(_lost_of(wanted, at, None, whys))
     return Remains(tuple(pieces), tuple(filter(None, lost)), tuple(metrics.notes), error)
+
+
+def _around_damage_in_run(run: SplitRun, source: ObjectStore, options: ReadOptions, error: FormatError) -> Remains:
+    """The same for each split of a run; one that is sound stays whole."""
+    found = [_around_damage_if_any(split, source, options, error) for split in run.splits]
+    return Remains(
+        tuple(piece for one in found for piece in one.pieces),
+        tuple(lost for one in found for lost in one.lost),
+        tuple(note for one in found for note in one.notes),
+        error,
+    )
+
+
+def _around_damage_if_any(split: Split, source: ObjectStore, options: ReadOptions, error: FormatError) -> Remains:
+    try:
+        for _ in read_split(split, source, replace(options, columns=("offset",), on_corrupt=Policy.FAIL)):
+            pass
+    except FormatError:
+        return around_damage(split, source, options, error)
+    return Remains((split,), (), (), error)
 
 
 def _offsets_of(
@@ -194,7 +218,7 @@ def _lost_of(wanted: OffsetRange, start: int | None, stop: int | None, whys: Seq
 
 def from_brokers(read: Readable) -> Readable:
     """The same records, from the brokers alone."""
-    if isinstance(read, Split):
+    if not isinstance(read, LivePart):
         raise TypeError("a split of segments at a location is in no broker")
     return replace(read, read_from=ReadFrom.BROKER, splits=(), aborted=None)
 
@@ -221,9 +245,13 @@ def read_records(
     if remains is not None:
         yield from remains.read(source, options, metrics, pool)
         return
-    if isinstance(read, Split):
+    if not isinstance(read, LivePart):
         assert not isinstance(source, LiveSource), "splits of a job have one kind of source"
-        yield from read_split(read, source, options, metrics=metrics, pool=pool)
+        for split in (read,) if isinstance(read, Split) else read.splits:
+            missing = len(metrics.missing)
+            yield from read_split(split, source, options, metrics=metrics, pool=pool)
+            # of a segment that vanished, only what the split has of it
+            metrics.missing[missing:] = [replace(one, stop=split.offsets.stop) for one in metrics.missing[missing:]]
         return
     assert isinstance(source, LiveSource), "splits of a job have one kind of source"
     assert isinstance(metrics, LiveMetrics)

@@ -1,4 +1,4 @@
-"""The work of a Spark task: one split, from its segment to files in the target and its ``done`` entry.
+"""The work of a task: splits, each from its segments to files in the target and its ``done`` entry.
 
 The same split may run twice, at the same time, and after the job has ended: only ``put_if_absent`` decides whose files
 count. What travels to a task pickles, and holds no secret: each process finds credentials for itself.
@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import field, replace
 from functools import partial
+from heapq import heapreplace
 from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import DoneEntry, read_done
 from segreader.backfill.job_splits import JobSplit, LostOffsets, SplitTexts
-from segreader.backfill.output import STAGING, OutputOptions, done_name
+from segreader.backfill.output import OutputOptions, done_name
 from segreader.backfill.source import (
     TASK_BYTES_AHEAD,
     TASK_THREADS,
@@ -40,7 +40,7 @@ from segreader.errors import FormatError, ObjectChangedError, OptionError, Stora
 from segreader.format.columns import BufferPool
 from segreader.plan.request import Policy, ReadOptions
 from segreader.read.metrics import LiveMetrics, ScanMetrics
-from segreader.spark.batch import to_spark
+from segreader.spark.columns import to_spark
 from segreader.spark.credentials import parse_provider, resolve_storage
 from segreader.spark.options import STORAGE, parse_options, require_usable
 from segreader.spark.worker import READ_BYTES, freeze_imports, this_pool, this_worker, without_locals
@@ -190,7 +190,7 @@ def do_split(
     )
     if target.put_if_absent(done_name(split.id), entry.to_bytes()):
         return entry, False
-    target.delete([(STAGING if target.has_atomic_move else "") + file.name for file in files])
+    target.delete([output.staging(target.has_atomic_move) + file.name for file in files])
     winner = read_done(target, split.id)
     assert winner is not None, "an entry that is there cannot be read"
     return winner, True
@@ -228,7 +228,7 @@ def _lost_to_another(
 def _lost(split: JobSplit, metrics: ScanMetrics) -> tuple[LostOffsets, ...]:
     """What vanished while it was read: of a segment all that was left, of a live log up to where it begins now."""
     end = split.read.offsets.stop or split.stop
-    stops = [end if one.stop is None or not isinstance(metrics, LiveMetrics) else one.stop for one in metrics.missing]
+    stops = [end if one.stop is None else one.stop for one in metrics.missing]
     found = zip(metrics.missing, stops, strict=True)
     return tuple(LostOffsets(one.start, stop, one.error) for one, stop in found if one.start < stop)
 
@@ -244,10 +244,14 @@ DDL: Final = "split string, entry string, is_reused boolean"
 """Spark's schema of what the function yields."""
 
 _SCHEMA = pa.schema([("split", pa.string()), ("entry", pa.string()), ("is_reused", pa.bool_())])
+_LEAST_TASK_BYTES: Final = 32 << 20
+_LEAST_TASKS: Final = 8
 
 
 class SplitTask:
-    """``frame.mapInArrow(SplitTask(…), DDL)``: each row of the frame is the index of a split.
+    """Does some of its splits, in any process: called with their indexes by an engine, or with rows by Spark.
+
+    ``frame.mapInArrow(task.of_spark, DDL)``: each row of the frame is the number of one of ``groups``.
 
     Args:
         options: those of the data source.
@@ -283,18 +287,38 @@ class SplitTask:
         self._target = target
         self._plan = plan
         self._splits = SplitTexts(splits)
+        self.groups = grouped([split.size for split in splits])
+
+    def __call__(self, indexes: Sequence[int], *, attempt: int = 0) -> Iterator[bytes]:
+        """The entry of each of these splits, as ``DoneEntry.to_bytes`` writes it.
+
+        Raises:
+            SegreaderError: as ``do_split``.
+        """
+        for entry, _ in self._done(indexes, attempt):
+            yield entry.to_bytes()
 
     @without_locals
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def of_spark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each split; see ``DDL``.
 
         Raises:
             SegreaderError: as ``do_split``. Spark hands it to the driver as text.
         """
-        indexes = [index for batch in batches for index in batch.column(0).to_pylist()]
-        if not indexes:
+        from pyspark import TaskContext  # only Spark's workers have it
+
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        if not numbers:
             return
         freeze_imports()
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context is not None else 0
+        for entry, is_reused in self._done([index for number in numbers for index in self.groups[number]], attempt):
+            yield pa.RecordBatch.from_pydict(
+                {"split": [entry.split], "entry": [entry.to_bytes().decode()], "is_reused": [is_reused]}, _SCHEMA
+            )
+
+    def _done(self, indexes: Sequence[int], attempt: int) -> Iterator[tuple[DoneEntry, bool]]:
         options = parse_options(self._options, on_missing=self._on_missing)
         reading = replace(
             options.read_options,
@@ -302,11 +326,9 @@ class SplitTask:
             threads=self._threads,
             read_ahead_bytes=self._read_ahead_bytes,
         )
-        context = TaskContext.get()
-        attempt = context.attemptNumber() if context is not None else 0
         with kept_source(options) as source, self._target.kept() as target:
             for index in indexes:
-                entry, is_reused = do_split(
+                yield do_split(
                     self._splits[index],
                     source,
                     target,
@@ -315,6 +337,22 @@ class SplitTask:
                     attempt=attempt,
                     plan=self._plan,
                 )
-                yield pa.RecordBatch.from_pydict(
-                    {"split": [entry.split], "entry": [entry.to_bytes().decode()], "is_reused": [is_reused]}, _SCHEMA
-                )
+
+
+def grouped(sizes: Sequence[int]) -> list[list[int]]:
+    """Indexes of splits, in units of work: a large split is one alone, small ones share one; the largest unit first.
+
+    Args:
+        sizes: stored bytes of each split, the largest first; 0 where it is unknown, and the split is alone then.
+    """
+    alone = [[index] for index, size in enumerate(sizes) if not size]
+    known = [(size, index) for index, size in enumerate(sizes) if size]
+    count = min(len(known), max(_LEAST_TASKS, -(-sum(sizes) // _LEAST_TASK_BYTES)))
+    units: list[tuple[int, list[int]]] = [(0, []) for _ in range(count)]
+    room = [(0, unit) for unit in range(count)]  # a heap: each split goes where least is so far
+    for size, index in known:
+        total, unit = room[0]
+        heapreplace(room, (total + size, unit))
+        units[unit] = (total + size, [*units[unit][1], index])
+    units.sort(key=lambda one: -one[0])
+    return alone + [indexes for _, indexes in units]

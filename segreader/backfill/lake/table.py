@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 
 from segreader.backfill.output import PartitionField
@@ -25,12 +25,15 @@ class TableEnd:
         offsets: the first one of each partition that the table does not have.
         topic_ids: of the topics that the records are of, where they have one.
         epochs: the leader epoch of the last record of each partition, where it is known.
+        log_ends: where the log of each partition ended then, and by which epoch: markers up to there decided what is in
+            the table.
         commit: name of the commit that said so.
     """
 
     offsets: Offsets = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     epochs: Offsets = field(default_factory=dict)
+    log_ends: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     commit: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -39,16 +42,14 @@ class TableEnd:
             "offsets": {topic: dict(some) for topic, some in self.offsets.items()},
             "topic_ids": dict(self.topic_ids),
             "epochs": {topic: dict(some) for topic, some in self.epochs.items()},
+            "log_ends": {topic: {key: list(end) for key, end in some.items()} for topic, some in self.log_ends.items()},
             "commit": self.commit,
         }
 
     @classmethod
     def from_json(cls, text: str) -> TableEnd:
-        """The value that ``to_json`` wrote; ``ValueError`` or ``TypeError`` for anything else."""
-        document = json.loads(text)
-        return cls(
-            **{name: document[name] for name in ("offsets", "topic_ids", "epochs", "commit") if name in document}
-        )
+        """The value that ``to_json`` wrote; ``msgspec.MsgspecError`` for anything else."""
+        return msgspec.json.decode(text, type=cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,13 @@ class LakeTable(Protocol):
 
         Args:
             partitions: some of those that are asked for, for a format that cannot list what it knows.
+        """
+
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """How an existing table is partitioned.
+
+        Raises:
+            OptionError: in a way that a job cannot write.
         """
 
     def check(self, schema: pa.Schema, partition_by: Sequence[PartitionField]) -> tuple[str, ...]:

@@ -1,0 +1,341 @@
+"""A job from its target's end to a target that has what is there since: which round is next, and its commits.
+
+Files end where the plan of their last round ends. A table says itself where it ends: what of a plan is in it already,
+or whether somebody else has written to it, is known even where the ledger is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Final, Protocol
+
+from segreader.backfill.commit import Entries, collect, commit, put_manifest, read_manifest
+from segreader.backfill.done import DoneEntry, parse_done
+from segreader.backfill.job_plan import (
+    JobPlan,
+    JobRequest,
+    clear,
+    make_plan,
+    read_plan,
+    require_free,
+    require_same,
+    require_unplanned,
+    rounds_of,
+)
+from segreader.backfill.job_splits import JobSplit
+from segreader.backfill.lake.table import LakeTable, TableEnd
+from segreader.backfill.output import DONE, SUCCESS, plan_name, split_of_file
+from segreader.backfill.report import Completeness, complete
+from segreader.backfill.task import Destination, SplitTask
+from segreader.errors import ManifestError, ObjectNotFoundError, OptionError
+from segreader.storage.target.store import TargetStore
+from segreader.values import dataclass
+
+_DATA: Final = "data/"
+
+
+class Runner(Protocol):
+    """What does units of work: processes of this machine, or Spark."""
+
+    def run(self, task: SplitTask, groups: Sequence[Sequence[int]]) -> Iterator[bytes]:
+        """What the task makes of each index of these groups, as it comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of a job, as far as it is.
+
+    Args:
+        target: its ledger, and its files.
+        entries: of the splits that are done.
+        committed: ids of the splits that a table has already.
+        is_resumed: whether it was planned by an earlier run.
+        end: where the table ends.
+    """
+
+    plan: JobPlan
+    target: TargetStore
+    destination: Destination
+    entries: Mapping[str, DoneEntry]
+    committed: frozenset[str] = frozenset()
+    is_resumed: bool = False
+    end: TableEnd | None = None
+
+    @property
+    def pending(self) -> list[JobSplit]:
+        """The splits that are not done, in the order of the plan."""
+        return [split for split in self.plan.splits if split.id not in self.entries and split.id not in self.committed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A request, and the target that it is for.
+
+    Args:
+        destination: of files; of a table, its credentials and settings, for the location is the table's to say.
+        table: ``None`` for files.
+        goes_on: add what is there since the target was written; otherwise a target has one round.
+        is_forced: replace the files that are there.
+    """
+
+    request: JobRequest
+    destination: Destination
+    table: LakeTable | None = None
+    goes_on: bool = False
+    is_forced: bool = False
+
+    def preview(self) -> JobPlan:
+        """What the next round would do; nothing is written.
+
+        Raises:
+            SegreaderError: as ``make_plan``; or the existing target cannot be read.
+        """
+        if self.table is not None:
+            end = self.table.end() if self.table.exists else None
+            plan = self._plan_for_table(1, end if self.goes_on else None)
+            self.table.check(plan.output.records, plan.output.partition_by)
+            return plan
+        with closing(self.destination.open()) as target:
+            numbers = [] if self.is_forced else rounds_of(target)
+            last = read_plan(target, numbers[-1]) if numbers else None
+        if last is None:
+            return make_plan(self.request)
+        if self.goes_on:
+            return make_plan(self.request, number=last.round + 1, start=last.end)
+        return last if dict(last.wanted) == dict(self.request.wanted) else make_plan(self.request)
+
+    def begin(self) -> Round | None:
+        """The round that is to be worked on: one that was not finished, or else a new one, whose plan is put into the
+        target; ``None`` if there is nothing new.
+
+        Raises:
+            OptionError: the target belongs to another job, or holds something else.
+            SegreaderError: as ``make_plan``.
+        """
+        return self._begin_files() if self.table is None else self._begin_table(self.table)
+
+    def _begin_files(self) -> Round | None:
+        target = self.destination.open()
+        numbers = [] if self.is_forced else rounds_of(target)
+        if not numbers:
+            require_free(target)
+            if not self.is_forced:
+                require_unplanned(target)
+            plan = make_plan(self.request)
+            if self.is_forced:
+                clear(target)
+            return self._put(target, plan)
+        plan = _required_plan(target, numbers[-1])
+        require_same(plan, self.request.wanted, target.url(""), goes_on=self.goes_on)
+        if not self.goes_on or not _is_finished(target, plan):
+            return Round(plan, target, self.destination, collect(target, plan), is_resumed=True)
+        plan = make_plan(self.request, number=plan.round + 1, start=plan.end)
+        if not plan.splits:
+            return None
+        target.delete([SUCCESS])
+        return self._put(target, plan)
+
+    def _begin_table(self, table: LakeTable) -> Round | None:
+        is_there = table.exists
+        end = table.end() if is_there else None
+        number = 1
+        if is_there:
+            destination, target = self._ledger_of(table)
+            numbers = rounds_of(target)
+            last = _required_plan(target, numbers[-1]) if numbers else None
+            if last is not None:
+                end = table.end((one.topic, one.partition) for one in last.partitions)
+                number = last.round + 1
+                done = committed(last, end)
+                if done is not None and (len(done) < len(last.splits) or not self.goes_on):
+                    require_same(last, self.request.wanted, table.name, goes_on=self.goes_on)
+                    entries = {key: entry for key, entry in collect(target, last).items() if entry.plan == last.name}
+                    return Round(last, target, destination, entries, done, is_resumed=True, end=end)
+            if not self.goes_on:
+                raise OptionError(
+                    "the table is there already",
+                    source=table.name,
+                    found="what this job did not write" if end is None else f"a table that ends at {end.offsets}",
+                    hint="Add what is there since with --continue, or name another table",
+                )
+            if last is None:  # entries without their plan say nothing
+                target.delete([info.name for info in target.list(DONE)])
+        plan = self._plan_for_table(number, end)
+        if not plan.splits:
+            return None
+        table.check(plan.output.records, plan.output.partition_by)
+        ids = table.prepare(plan.output.records, plan.output.partition_by)
+        plan = replace(plan, output=replace(plan.output, field_ids=dict(ids)))
+        destination, target = self._ledger_of(table)
+        one = self._put(target, plan, destination)
+        return replace(one, end=end)
+
+    def _plan_for_table(self, number: int, end: TableEnd | None) -> JobPlan:
+        assert self.table is not None
+        output = replace(self.request.output, table=self.table.kind)
+        if not output.partition_by and self.table.exists:
+            output = replace(output, partition_by=self.table.partition_fields())
+        return make_plan(replace(self.request, output=output), number=number, start=end)
+
+    def _ledger_of(self, table: LakeTable) -> tuple[Destination, TargetStore]:
+        destination = replace(self.destination, location=table.location)
+        return destination, destination.open()
+
+    def _put(self, target: TargetStore, plan: JobPlan, destination: Destination | None = None) -> Round:
+        is_resumed = False
+        if not target.put_if_absent(plan_name(plan.round), plan.data):  # another driver was first
+            plan, is_resumed = _required_plan(target, plan.round), True
+            require_same(plan, self.request.wanted, target.url(""))
+        return Round(plan, target, destination or self.destination, collect(target, plan), is_resumed=is_resumed)
+
+    def write(self, one: Round, runner: Runner, tell: Callable[[DoneEntry], None] = lambda entry: None) -> Entries:
+        """Write what is pending, and commit it to the table, a group after another; the entries of all splits.
+
+        Args:
+            tell: called with each entry when its split is done.
+
+        Raises:
+            ConcurrentWriteError: the table does not end where this job left it.
+            SegreaderError: while reading or writing.
+        """
+        entries = dict(one.entries)
+        left = [split for split in one.plan.splits if split.id not in one.committed]
+        if self.table is None:
+            self._run(one, left, entries, runner, tell)
+            return entries
+        end, stops = one.end, self._stops(one)
+        for number, group in enumerate(commit_groups(left, self.request.commit_bytes), start=len(one.committed)):
+            self._run(one, group, entries, runner, tell)
+            missing = [split.id for split in group if split.id not in entries]
+            if missing:
+                text = ", ".join(missing[:5])
+                raise ManifestError("splits of a job are not done", source=self.table.name, found=text)
+            stops |= {(split.partition.topic, split.partition.partition): split.stop for split in group}
+            is_last = group[-1].id == left[-1].id
+            after = one.plan.end if is_last else one.plan.end_after(stops)
+            after = replace(after, commit=f"{one.plan.name}-{number}")
+            files = [file for split in group for file in entries[split.id].files]
+            self.table.commit(files, end, after)
+            end = after
+        return entries
+
+    def _run(
+        self,
+        one: Round,
+        group: Sequence[JobSplit],
+        entries: dict[str, DoneEntry],
+        runner: Runner,
+        tell: Callable[[DoneEntry], None],
+    ) -> None:
+        pending = sorted((split for split in group if split.id not in entries), key=lambda split: -split.size)
+        if not pending:
+            return
+        request = self.request
+        task = SplitTask(
+            request.options,
+            one.plan.output,
+            one.destination,
+            pending,
+            one.plan.name,
+            on_missing=request.on_missing,
+            on_corrupt=request.on_corrupt,
+            threads=request.threads,
+            read_ahead_bytes=request.read_ahead_bytes,
+        )
+        for data in runner.run(task, task.groups):
+            entry = parse_done(data, "a task")
+            entries[entry.split] = entry
+            tell(entry)
+
+    def _stops(self, one: Round) -> dict[tuple[str, int], int]:
+        """The ends of the partitions of which a table has something of this round."""
+        found: dict[tuple[str, int], int] = {}
+        for split in one.plan.splits:
+            if split.id in one.committed:
+                found[split.partition.topic, split.partition.partition] = split.stop
+        return found
+
+    def finish(self, one: Round, entries: Entries, *, cleans: bool = True) -> Completeness:
+        """Complete the target, or report what it lacks.
+
+        Args:
+            cleans: whether what killed attempts left is removed.
+        """
+        if self.table is None:
+            return commit(one.target, one.plan, entries, cleans=cleans)
+        if one.committed:  # their entries are not needed to finish, only for the report
+            entries = {**collect(one.target, one.plan), **entries}
+        found = complete(one.plan, entries)
+        if found.is_complete:
+            put_manifest(one.target, one.plan, entries, found)
+            if cleans:
+                _remove_orphans(one.target, entries)
+        return found
+
+
+def committed(plan: JobPlan, end: TableEnd | None) -> frozenset[str] | None:
+    """The ids of the splits of a plan that a table has already; ``None`` if the table ends where this plan never does:
+    somebody else has written to it.
+    """
+    before = {} if plan.start is None else plan.start.offsets
+    now = {} if end is None else end.offsets
+    splits: dict[tuple[str, int], list[JobSplit]] = {}
+    for split in plan.splits:
+        splits.setdefault((split.partition.topic, split.partition.partition), []).append(split)
+    found: set[str] = set()
+    for one in plan.partitions:
+        key = str(one.partition)
+        at, was = now.get(one.topic, {}).get(key), before.get(one.topic, {}).get(key)
+        if at == was:
+            continue
+        mine = splits.get((one.topic, one.partition), [])
+        if at is None or at not in {one.stop, *(split.stop for split in mine)}:
+            return None
+        found |= {split.id for split in mine if split.stop <= at}
+    return frozenset(found)
+
+
+def commit_groups(splits: Sequence[JobSplit], commit_bytes: int) -> Iterator[list[JobSplit]]:
+    """Splits in the order of the plan, in groups that are committed at once: of each partition a table then has
+    everything up to some offset.
+
+    Args:
+        commit_bytes: stored bytes of a group; one of less ends the plan.
+    """
+    group: list[JobSplit] = []
+    size = 0
+    for split in splits:
+        group.append(split)
+        size += split.size
+        if size >= commit_bytes:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _is_finished(target: TargetStore, plan: JobPlan) -> bool:
+    """Whether a round of files has its manifest, and its end has been cleaned up."""
+    if read_manifest(target, plan.round) is None:
+        return False
+    try:
+        target.read(SUCCESS)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def _required_plan(target: TargetStore, number: int) -> JobPlan:
+    plan = read_plan(target, number)
+    if plan is None:
+        raise ManifestError("the plan of a round has gone", source=target.url(plan_name(number)))
+    return plan
+
+
+def _remove_orphans(target: TargetStore, entries: Entries) -> None:
+    """Remove the files of killed attempts at these splits; no commit names them."""
+    listed = {file.name for entry in entries.values() for file in entry.files}
+    names = (info.name for info in target.list(_DATA))
+    target.delete([name for name in names if name not in listed and split_of_file(name) in entries])
