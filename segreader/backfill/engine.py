@@ -8,7 +8,9 @@ forks, and import nothing of the user's ``__main__``: a script without ``if __na
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import logging
 import os
 import pickle
@@ -23,7 +25,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from enum import IntEnum
 from math import ceil
@@ -45,7 +47,6 @@ from segreader.errors import (
     UntrustedLocationError,
 )
 from segreader.plan.request import usable_cores
-from segreader.values import collect_seldom
 
 ATTEMPTS: Final = 4
 """How often a group is tried, as Spark's ``spark.task.maxFailures``."""
@@ -170,6 +171,9 @@ class LocalEngine:
         self.notes = []
         work = [_Group(indexes) for indexes in groups if indexes]
         processes = min(self._processes, len(work))
+        if processes > 1 and (not sys.executable or getattr(sys, "frozen", False)):
+            self._note("All work is done in one process: the program is no Python, so it starts no workers")
+            processes = 1
         if processes <= 1:
             return self._run_here(task, work)
         return self._run_in_pool(task, work, processes)
@@ -178,9 +182,10 @@ class LocalEngine:
         for group in groups:
             while group.left:
                 try:
-                    for result in _results(task, tuple(group.left)):
-                        group.left.popleft()
-                        yield result
+                    with closing(_results(task, tuple(group.left))) as results:
+                        for result in results:
+                            group.left.popleft()
+                            yield result
                 except Exception as error:
                     group.failures += 1
                     if not may_pass(error) or group.failures >= self._attempts:
@@ -245,14 +250,19 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
 
 
-def _results(task: Task[_T], indexes: Sequence[int]) -> Iterator[_T]:
-    """What the task yields, as many as there are indexes."""
+def _results(task: Task[_T], indexes: Sequence[int]) -> Generator[_T]:
+    """What the task yields, as many as there are indexes; it is closed with this."""
     count = 0
-    for result in task(indexes):
-        count += 1
-        if count > len(indexes):
-            break
-        yield result
+    results = task(indexes)
+    try:
+        for result in results:
+            count += 1
+            if count > len(indexes):
+                break
+            yield result
+    finally:
+        if isinstance(results, Generator):
+            results.close()
     if count != len(indexes):
         raise RuntimeError(f"a task yields one result for each index: {len(indexes)} indexes, found {count} or more")
 
@@ -413,15 +423,11 @@ class _Pool(Generic[_T]):
         self._thread = threading.Thread(target=self._dispatch, name="segreader-backfill", daemon=True)
         self._path = [os.path.abspath(entry) for entry in sys.path]
         threads = max(1, allowed_cores() // processes)
-        # Arrow would start a thread for each core in each process
+        # Arrow, and what numpy multiplies with, would have as many threads in each process as there are cores
         self._environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
 
     def start(self) -> None:
-        if not sys.executable:
-            raise OptionError(
-                "worker processes cannot be started: this Python does not know its own program",
-                hint="Set sys.executable, or take one process",
-            )
+        atexit.register(self.stop)  # its thread is no more when what is left of a program is let go of
         self._thread.start()
 
     def stop(self) -> None:
@@ -429,10 +435,16 @@ class _Pool(Generic[_T]):
         self._is_stopping = True
         with suppress(OSError):
             self._wake.send(b"\0")
+        if self._thread is threading.current_thread():  # which collects an iterator that was forgotten
+            return
         while self._thread.is_alive():  # it may wait for room
             with suppress(Empty):
                 self.outcomes.get_nowait()
             self._thread.join(0.01)
+        self._close()
+        atexit.unregister(self.stop)
+
+    def _close(self) -> None:
         for one in (self._wake, self._woken, self._selector):
             one.close()
 
@@ -449,6 +461,7 @@ class _Pool(Generic[_T]):
             self._end_workers(at_once=self._unfinished > 0)
         finally:
             self.outcomes.put(outcome)
+            self._close()
 
     def _timeout(self) -> float:
         """Until the next group may be tried again; one that may be already waits for a worker."""
@@ -482,6 +495,8 @@ class _Pool(Generic[_T]):
 
     def _take(self, events: Iterable[tuple[selectors.SelectorKey, int]]) -> None:
         ready = [key.data for key, _ in events]
+        if None in ready:
+            self._woken.recv(_READ_BYTES)
         for worker in tuple(self._workers):
             if not (worker in ready or worker.has_ended()):
                 continue
@@ -655,18 +670,23 @@ def _work(channel: socket.socket, inbox: SimpleQueue[bytes]) -> None:
         )
         tell(_Kind.FAILED, _portable(unusable.with_traceback(error.__traceback__)))
         return
-    collect_seldom()
     tell(_Kind.LOADED)
+    is_first = True
     while message := inbox.get():
         try:
-            for result in _results(task, pickle.loads(message)):
-                tell(_Kind.RESULT, pickle.dumps(result, protocol=5))
+            with closing(_results(task, pickle.loads(message))) as results:
+                for result in results:
+                    tell(_Kind.RESULT, pickle.dumps(result, protocol=5))
         except _Stopped:
             raise
         except BaseException as error:
             tell(_Kind.FAILED, _portable(error))
         else:
             tell(_Kind.ENDED)
+        gc.collect()  # a few objects may hold much memory
+        if is_first:
+            gc.freeze()  # what was imported is not looked at again
+            is_first = False
 
 
 def _portable(error: BaseException) -> tuple[bytes, str, bool]:

@@ -390,6 +390,32 @@ def test_workers_whose_driver_is_killed_end(task: type, tmp_path: Path) -> None:
     assert _held(tmp_path) == []
 
 
+@pytest.mark.parametrize("end", ["sys.exit(5)", "1 / 0", "os._exit(5)"])
+def test_workers_end_with_a_program_that_forgets_the_results(end: str, tmp_path: Path) -> None:
+    driver = _driver(CleansUp, tmp_path, before=f"import gc; kept = results; print('going on', flush=True)\n{end}\n")
+    driver.communicate(timeout=30)
+
+    assert driver.returncode in (1, 5)
+    _wait_for(lambda: not _held(tmp_path), seconds=10)
+
+
+def test_results_that_are_forgotten_stop_the_workers(tmp_path: Path) -> None:
+    results = LocalEngine(2).run(CleansUp(tmp_path), [[0, 1], [2]])
+    next(results)
+    _wait_for(lambda: len(_held(tmp_path)) == 2)
+
+    del results
+
+    assert _held(tmp_path) == []
+
+
+def test_a_program_that_is_no_python_does_all_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    local = LocalEngine(2)
+    assert {process for _, process in local.run(Squares(), GROUPS)} == {os.getpid()}
+    assert local.notes == ["All work is done in one process: the program is no Python, so it starts no workers"]
+
+
 def test_workers_end_when_the_driver_has_a_fork_that_lives_on(tmp_path: Path) -> None:
     driver = _driver(
         CleansUp,
