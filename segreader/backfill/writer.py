@@ -104,8 +104,8 @@ class SplitWriter:
 
     After each row group the whole is estimated, by the offsets that are done and the bytes that they took, and divided
     into even files: a split of 1.2 times what a file aims at is one file, and one of 1.6 times is two. Where fields
-    part the records, that is done for each of their values; a day or an hour is taken to end when its time is over, at the
-    rate at which the times of its records go on.
+    part the records, that is done for each of their values; a day or an hour is taken to end when its time is over,
+    at the rate at which the times of its records go on.
 
     Args:
         token: 12 hexadecimal digits that only this attempt has.
