@@ -44,14 +44,32 @@ def installed_home(environ: Mapping[str, str]) -> Path | None:
 
     Spark's rule: ``JAVA_HOME`` if set, else ``java`` on the path.
     """
-    if home := environ.get("JAVA_HOME"):
-        java: Path | None = Path(home, "bin", "java")
-    else:
-        found = shutil.which("java", path=environ.get("PATH"))
-        java = Path(found).resolve() if found else None
+    java = _named_java(environ)
     if java is None or (java_version(java) or 0) < OLDEST:
         return None
     return java.parent.parent
+
+
+def _named_java(environ: Mapping[str, str]) -> Path | None:
+    """The ``java`` that Spark would start anyway; with ``JAVA_HOME`` it may not be there."""
+    if home := environ.get("JAVA_HOME"):
+        return Path(home, "bin", "java")
+    found = shutil.which("java", path=environ.get("PATH"))
+    return Path(found).resolve() if found else None
+
+
+def _found(environ: Mapping[str, str]) -> str:
+    """What is there instead of a usable Java, for an error."""
+    java = _named_java(environ)
+    where = "JAVA_HOME" if environ.get("JAVA_HOME") else "PATH"
+    if java is None:
+        return "no java on the PATH, and no JAVA_HOME"
+    if not java.exists():
+        return f"{where} that leads to no {java}"
+    if (version := java_version(java)) is not None:
+        return f"version {version} at {java}"
+    options = [name for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS") if environ.get(name)]
+    return f"{java}, which does not run" + (f" (with the variable {', '.join(options)})" if options else "")
 
 
 def wrapped_home(jdk_home: Path, directory: Path) -> Path:
@@ -94,6 +112,7 @@ def find_java_home(environ: Mapping[str, str]) -> Path:
         return home
     raise ObjectNotFoundError(
         f"no Java {OLDEST} or newer",
+        found=_found(environ),
         hint=f"Install Java 17 or 21, set JAVA_HOME to one, or {install_hint('jre')}",
     )
 

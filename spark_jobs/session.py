@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import click
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
@@ -50,9 +52,14 @@ LOCAL_SETTINGS = {
 """For one machine: no port is open to others."""
 
 
-SPARK_ERRORS = (PySparkException, Py4JError, ConnectionRefusedError, ConnectionResetError)
+class SparkFailedError(Exception):
+    """Spark, its JVM or its server failed: what it was, and where Spark's own output is, without a full stop."""
+
+
+SPARK_ERRORS = (SparkFailedError, PySparkException, Py4JError, ConnectionRefusedError, ConnectionResetError)
 """What Spark raises. When its JVM was killed, every further call is refused."""
 
+_LAST = 1 << 20
 _CONNECT = "sc://"
 _CONNECT_PORT = 15002
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
@@ -60,10 +67,16 @@ _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 @dataclass(frozen=True, slots=True)
 class JobSession:
-    """A session, and the file that Spark's own output goes to if this process started the JVM."""
+    """A session, and where its failures can be looked up.
+
+    Args:
+        log: the file that Spark's own output goes to if this process started the JVM.
+        server: ``host:port`` of the server of Spark Connect whose client this is.
+    """
 
     spark: SparkSession
     log: Path | None = None
+    server: str | None = None
 
 
 @contextmanager
@@ -83,6 +96,8 @@ def job_session(
     Raises:
         OptionError: ``SPARK_REMOTE`` contradicts the master, nothing answers there, or Spark Connect's client is not
             installed.
+        ObjectNotFoundError: there is no Java that Spark can use.
+        SparkFailedError: Spark's JVM does not start.
     """
     if (running := SparkSession.getActiveSession()) is not None:
         yield JobSession(running)
@@ -91,9 +106,10 @@ def job_session(
     if (remote := _remote(master)) is not None:
         spark = _connect(remote, name, wanted)
         try:
-            yield JobSession(spark)
+            yield JobSession(spark, server=_place(remote))
         finally:
-            spark.stop()
+            with suppress(*SPARK_ERRORS):  # a server that has gone holds no session
+                spark.stop()
         return
     log = None
     if not _has_jvm():
@@ -121,25 +137,30 @@ def job_session(
 
 @contextmanager
 def explained(session: JobSession) -> Iterator[None]:
-    """Raise Spark's error as the one of ours that a task raised, where there is one."""
+    """Raise Spark's error as the one of ours that a task raised, where there is one.
+
+    Raises:
+        SegreaderError: of a task or the planner.
+        SparkFailedError: anything else that Spark raised, in one line.
+    """
     try:
         yield
     except SPARK_ERRORS as error:
-        if (told := told_by_a_task(error)) is None:
-            click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
-            raise
-        raise told from error
+        if (told := told_by_a_task(error)) is not None:
+            raise told from error
+        raise SparkFailedError(_failure(error, session)) from error
 
 
 def told_by_a_task(error: Exception) -> SegreaderError | None:
     """The error of this library that a task or the planner raised.
 
-    Spark hands it over as text, so only its class and its message are left.
+    Spark hands it over as text, so only its class, its message and its last sentence, the next step, are left.
     """
     for name, message in reversed(re.findall(r"^segreader\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, SegreaderError):
-            return kind(message)
+            what, _, step = message.rpartition(". ")
+            return kind(what, hint=step) if what else kind(message)
     return None
 
 
@@ -165,10 +186,49 @@ def describe_job(spark: SparkSession, text: str) -> None:
 
 
 def describe_failure(error: Exception) -> str:
-    """The first line of what Spark raised."""
+    """What Spark raised, in one line."""
+    if isinstance(error, SparkFailedError):
+        return str(error)
     if isinstance(error, ConnectionError | Py4JNetworkError):
-        return "Spark's JVM has died, or was killed"
-    return next(filter(None, str(error).splitlines()), type(error).__name__)[:500].rstrip(". ")
+        return _end_of_the_jvm()
+    lines = [line.strip(": \t") for line in str(error).splitlines() if line.strip(": \t")]
+    if isinstance(error, Py4JError) and len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        del lines[0]  # the name of an object of Py4J
+    return next(iter(lines), type(error).__name__)[:500].rstrip(". ")
+
+
+def _failure(error: Exception, session: JobSession) -> str:
+    """``describe_failure``, with what is known of the JVM or server, and where its own output is."""
+    if session.server is not None:
+        if (problem := _unanswered(session.server)) is not None:
+            return f"the server of Spark Connect at {session.server} is gone ({problem})"
+        return f"{describe_failure(error)}; the log of the server of Spark Connect at {session.server} has more"
+    what = describe_failure(error)
+    if (memory := re.search(r"OutOfMemoryError: ([^\n]*)", f"{error}\n{_text(session.log)}")) is not None:
+        what = f"Spark's JVM ran out of memory ({memory[1].strip()}): give it more, as by SPARK_DRIVER_MEMORY=4g"
+    return f"{what}; what it printed is in {session.log or 'the log of the driver'}"
+
+
+def _end_of_the_jvm() -> str:
+    """How the JVM has ended, as far as this process can know: it is the parent of one that it started itself."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(5)
+            if code == -signal.SIGKILL:
+                return "Spark's JVM was killed (signal 9: by somebody, or by the system when memory ran out)"
+            return f"Spark's JVM has ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+    return "Spark's JVM has died, or was killed"
+
+
+def _text(log: Path | None) -> str:
+    """The last MiB of what a JVM printed."""
+    try:
+        with log.open("rb") if log else open(os.devnull, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _remote(master: str | None) -> str | None:
@@ -216,14 +276,27 @@ def _require_answer(remote: str) -> None:
     """
     if any(os.environ.get(name) for name in _PROXIES):
         return
-    parts = urlsplit(remote)
-    place = f"{parts.hostname}:{parts.port or _CONNECT_PORT}"
-    try:
-        socket.create_connection((parts.hostname or "", parts.port or _CONNECT_PORT), timeout=10).close()
-    except OSError as error:
+    place = _place(remote)
+    if (problem := _unanswered(place)) is not None:
         raise OptionError(
-            "no server of Spark Connect answers", source=place, found=str(error), hint="Check --master or SPARK_REMOTE"
-        ) from None
+            "no server of Spark Connect answers", source=place, found=problem, hint="Check --master or SPARK_REMOTE"
+        )
+
+
+def _place(remote: str) -> str:
+    """``host:port`` of a server's URL, which may hold a token."""
+    parts = urlsplit(remote)
+    return f"{parts.hostname or ''}:{parts.port or _CONNECT_PORT}"
+
+
+def _unanswered(place: str) -> str | None:
+    """Why nothing answers at ``host:port``; ``None`` if something does."""
+    host, _, port = place.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        return str(error)
+    return None
 
 
 def _has_jvm() -> bool:
@@ -238,12 +311,44 @@ def _log_file() -> Path:
 
 
 def _launch(builder: SparkSession.Builder, log: Path) -> SparkSession:
-    """Start the JVM; it inherits this environment, and the log file as its stderr."""
-    os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
+    """Start the JVM; it inherits this environment, and the log file as its stderr.
+
+    Raises:
+        SparkFailedError: it does not start; the log file says more.
+    """
+    try:
+        os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
+    except SegreaderError:
+        log.unlink(missing_ok=True)
+        raise
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with _stderr_to(log):
-        return builder.getOrCreate()
+    try:
+        with _stderr_to(log):
+            spark = builder.getOrCreate()
+    except SPARK_ERRORS as error:
+        what = _first_complaint(_text(log)) or describe_failure(error)
+        raise SparkFailedError(f"Spark's JVM did not start: {what}; what it printed is in {log}") from error
+    _quieten(spark, log)
+    return spark
+
+
+def _first_complaint(printed: str) -> str | None:
+    """What a JVM says first of why it does not start: of its arguments, its classes, or an address."""
+    found = re.search(r"^(?:Error: |Exception in thread .*?: |\S*(?:Exception|Error): )(.*)$", printed, re.MULTILINE)
+    return found[0].removeprefix("Error: ")[:300].rstrip(". ") if found else None
+
+
+def _quieten(spark: SparkSession, log: Path) -> None:
+    """Let the log have the traceback of the thread that hears the JVM's counts: it ends when the JVM does."""
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+
+    def tell(*_: object) -> None:
+        with suppress(OSError), log.open("a") as file:
+            traceback.print_exc(file=file)
+
+    if server is not None:
+        server.handle_error = tell
 
 
 @contextmanager

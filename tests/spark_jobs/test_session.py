@@ -1,17 +1,25 @@
-"""Where a program's tasks run, by what it is told: no Spark is started here."""
+"""Where a program's tasks run, by what it is told, and how it ends where Spark does."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException, PySparkImportError
 from servers.process import free_port
 
-from segreader.errors import OptionError
-from spark_jobs.session import SETTINGS, describe_job, job_session
+from segreader.cli.exit_codes import describe
+from segreader.errors import OptionError, StorageError
+from spark_jobs.session import SETTINGS, SparkFailedError, describe_job, explained, job_session, told_by_a_task
 
 
 class Conf:
@@ -130,3 +138,131 @@ def test_a_client_that_is_not_installed_is_said_so(remote: Remote, server: str) 
     message = r"grpcio must be installed.*pip install 'pyspark\[connect\]'"
     with pytest.raises(OptionError, match=message), job_session("job", master=server):
         pass
+
+
+JOB = """
+import sys, time, click
+from spark_jobs.command_line import run
+from spark_jobs.session import explained, job_session, map_indexes
+
+def wait(batches):
+    for batch in batches:
+        time.sleep(120)
+        yield batch
+
+@click.command()
+@click.argument("master")
+@click.argument("code")
+def job(master, code):
+    with job_session("ends", master=master) as session, explained(session):
+        print("begun", flush=True)
+        if code:
+            exec(code, {"spark": session.spark})
+        else:
+            map_indexes(session.spark, wait, 1, "id long", "waits").collect()
+
+sys.exit(run(job, "job", None, can_resume=True))
+"""
+"""A Spark job of which a task waits; or one that runs some code in place of it."""
+
+FULL_HEAP = "x = [spark._jvm.org.apache.spark.util.collection.BitSet(2000000000) for _ in range(9)]"
+AGAIN = "Run it again with the same arguments to finish"
+
+
+def begun(tmp_path: Path, code: str = "", master: str = "local[1]", **environ: str) -> subprocess.Popen[str]:
+    """The job, whose session is there; its stderr is a pipe and its log is in ``tmp_path``."""
+    job = subprocess.Popen(
+        [sys.executable, "-c", JOB, master, code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path), **environ},
+        start_new_session=True,
+    )
+    assert job.stdout is not None
+    assert job.stdout.readline() in ("begun\n", "")
+    return job
+
+
+def ended(job: subprocess.Popen[str]) -> tuple[int, list[str]]:
+    """Its exit code, and the lines of its stderr."""
+    try:
+        _, told = job.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    return job.returncode, told.splitlines()
+
+
+def jvm_of(job: subprocess.Popen[str]) -> int:
+    """The process of the job's JVM."""
+    listed = Path(f"/proc/{job.pid}/task/{job.pid}/children")
+    children = [int(one) for one in listed.read_text().split()]
+    return next(one for one in children if "java" in Path(f"/proc/{one}/comm").read_text())
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark-jobs")
+def test_a_jvm_that_is_killed_while_a_task_runs_is_one_line(tmp_path: Path) -> None:
+    job = begun(tmp_path)
+    time.sleep(3)  # the task begins
+    os.kill(jvm_of(job), signal.SIGKILL)
+    code, told = ended(job)
+    (log,) = tmp_path.glob("segreader-spark-*.log")
+    assert code == 70
+    assert told == [
+        "job: Spark's JVM was killed (signal 9: by somebody, or by the system when memory ran out); "
+        f"what it printed is in {log}. {AGAIN}"
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.exhaustive
+@pytest.mark.xdist_group("spark-jobs")
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ("--driver-memory 500m", FULL_HEAP, "Spark's JVM ran out of memory (Java heap space): give it more"),
+        ("--driver-memory 100m", "", "Spark's JVM did not start: org.apache.spark.SparkIllegalArgumentException: "),
+        ("--no-such-argument 1", "", "Spark's JVM did not start: "),
+        ("--conf spark.driver.port={taken} --conf spark.port.maxRetries=0", "", "Spark's JVM did not start: "),
+    ],
+)
+def test_a_jvm_that_does_not_start_or_has_no_memory_is_one_line_that_names_its_log(
+    tmp_path: Path, arguments: str, code: str, told: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        arguments = arguments.format(taken=taken.getsockname()[1])
+        status, lines = ended(begun(tmp_path, code, PYSPARK_SUBMIT_ARGS=f"{arguments} pyspark-shell"))
+    (log,) = tmp_path.glob("segreader-spark-*.log")
+    assert status == 70, lines
+    assert len(lines) == 1, lines
+    assert lines[0].startswith(f"job: {told}")
+    assert lines[0].endswith(f"; what it printed is in {log}. {AGAIN}")
+
+
+def test_a_server_of_spark_connect_that_has_gone_is_told(remote: Remote) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(SparkFailedError) as caught, job_session("job", master=f"sc://{place}/;token=c") as session:
+            there = pytest.raises(SparkFailedError, match=f"no more; the log of the server of Spark Connect at {place}")
+            with there, explained(session):
+                raise PySparkException("no more\nlines of it")
+            listener.close()
+            with explained(session):
+                raise PySparkException("<_InactiveRpcError of RPC that terminated with: UNAVAILABLE>")
+    assert str(caught.value).startswith(f"the server of Spark Connect at {place} is gone (")
+    assert "token" not in str(caught.value)
+    assert remote.is_stopped
+
+
+def test_an_error_of_a_task_keeps_its_next_step_and_gets_no_second_one() -> None:
+    error = StorageError(
+        "the disk is full", source="/out/a", found="0 KiB free", hint="Make room there, then run again"
+    )
+    told = told_by_a_task(PySparkException(f"in a task:\nsegreader.errors.StorageError: {error}\n\tat org.apache"))
+    assert told is not None
+    assert str(told) == str(error) == describe(told)
+    bare = told_by_a_task(PySparkException("segreader.errors.StorageError: /out/a: reset"))
+    assert bare is not None
+    assert describe(bare).startswith("/out/a: reset. ")
