@@ -46,6 +46,7 @@ from spark_jobs.backfill_request import (
     require_files,
     schema_flags,
     table_flags,
+    table_place,
 )
 from spark_jobs.command_line import master_flag, require_report_place, run
 from spark_jobs.report import ProgressWatch, RunReport, describe_bill, describe_plan, describe_report
@@ -322,15 +323,8 @@ def _compact(job: Job, given: dict[str, Any]) -> int:
 
 def _open_table(given: dict[str, Any]) -> LakeTable | None:
     """The table that is to be written; ``None`` for files."""
-    if given["to"] == "iceberg":
-        from segreader.backfill.lake.iceberg import open_iceberg
-
-        return open_iceberg(given["table"], given["catalog"], parse_pairs("--catalog-option", given["catalog_options"]))
-    if given["to"] == "delta":
-        from segreader.backfill.lake.delta import open_delta
-
-        return open_delta(absolute(given["target"]), parse_pairs("--target-option", given["target_storage"]))
-    return None
+    place = table_place(given)
+    return None if place is None else place.open()
 
 
 def _require_usable(given: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from segreader.backfill.job_plan import JobRequest
+from segreader.backfill.lake.place import TablePlace
 from segreader.backfill.output import OutputLayout, OutputOptions, parse_partition_by
 from segreader.backfill.source import TASK_BYTES_AHEAD, TASK_THREADS
 from segreader.errors import OptionError
@@ -388,6 +389,25 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         bounds=bounds,
         commit_bytes=parse_size(given["commit_bytes"], "--commit-bytes"),
     )
+
+
+def table_place(given: dict[str, Any]) -> TablePlace | None:
+    """The table that a command line names; ``None`` where it names files.
+
+    Raises:
+        OptionError: an option of the catalog holds a secret.
+    """
+    if given["to"] == "iceberg":
+        options = parse_pairs("--catalog-option", given["catalog_options"])
+        return TablePlace(kind="iceberg", name=given["table"], catalog=given["catalog"], options=options)
+    if given["to"] == "delta":
+        return TablePlace(
+            kind="delta",
+            name=absolute(given["target"]),
+            options=parse_pairs("--target-option", given["target_storage"]),
+            credentials=given["target_credentials"] or "default",
+        )
+    return None
 
 
 def _schemas(given: dict[str, Any]) -> dict[str, str]:
