@@ -206,16 +206,16 @@ class IcebergTable:
             producer = table.transaction().update_snapshot(snapshot_properties=told(end)).merge_append()
             for one in data_files(files, table.location(), table.spec(), columns_of(table.schema())):
                 producer.append_data_file(one)
-            return producer, told_for_good(end, table.metadata.next_sequence_number())
+            return producer, told_for_good(end, table.metadata)
 
         self._swap(append)
 
     def records(self, topic: str, partition: int, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        from segreader.backfill.lake.iceberg_rows import rows_between
+        from segreader.backfill.lake.iceberg_rows import RowsWanted, rows_between
 
         table = self._load()
         with _told_of(self.name):
-            yield from rows_between(table, topic, partition, start, stop)
+            yield from rows_between(table, RowsWanted(topic, partition, start, stop))
 
     def files(self) -> Iterator[str]:
         from pyiceberg.manifest import ManifestContent

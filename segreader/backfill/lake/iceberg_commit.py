@@ -31,8 +31,10 @@ _PARTS: Final = {
     "epochs": "segreader.epochs",
     "log_ends": "segreader.log-ends",
 }
-_SEQUENCE: Final = "segreader.sequence-number"
-"""Of the snapshot whose end the table's properties have: a table whose snapshot is older was rolled back."""
+_FIRST: Final = "segreader.first-sequence-number"
+_LAST: Final = "segreader.sequence-number"
+"""Of the first snapshot of ours and the last, of which the table's properties are: a table whose snapshot is older was
+rolled back."""
 
 _MANY_DIGITS: Final = Context(prec=80)
 
@@ -48,13 +50,14 @@ def told(end: TableEnd) -> dict[str, str]:
     } | {_COMMIT: end.commit}
 
 
-def told_for_good(end: TableEnd, sequence_number: int) -> dict[str, str]:
+def told_for_good(end: TableEnd, metadata: TableMetadata) -> dict[str, str]:
     """The properties of the table, which outlive its snapshots.
 
     Args:
-        sequence_number: of the snapshot that the commit makes.
+        metadata: what the commit is on top of.
     """
-    return told(end) | {_SEQUENCE: str(sequence_number)}
+    number = str(metadata.next_sequence_number())
+    return told(end) | {_FIRST: metadata.properties.get(_FIRST, number), _LAST: number}
 
 
 def end_of(metadata: TableMetadata, table: str) -> TableEnd | None:
@@ -67,42 +70,50 @@ def end_of(metadata: TableMetadata, table: str) -> TableEnd | None:
         ManifestError: what is said cannot be read; or the table was rolled back to a snapshot that has nothing before
             it any more, so that nothing says where that one ended.
     """
-    history, is_whole = _history(metadata)
+    history = _history(metadata)
     for snapshot in history:
         if (end := _parsed(_summary(snapshot), table)) is not None:
             return end
-    if is_whole:
+    if not history or _is_first(history[-1]):
         return None
     end = _parsed(metadata.properties, table)
-    if end is not None and history:
-        sequence_number = history[0].sequence_number or 0
-        if sequence_number < int(metadata.properties.get(_SEQUENCE, "0")):
-            raise ManifestError(
-                "the table was rolled back, and the snapshot that says where it ended then has expired",
-                source=table,
-                found=f"snapshot {history[0].snapshot_id}",
-                expected=f"one with {_OFFSETS} in its summary, or before it",
-                hint="Roll forward again, or write to another table",
-            )
+    number = history[0].sequence_number or 0
+    if end is None or number < int(metadata.properties.get(_FIRST, "0")):
+        return None
+    if number < int(metadata.properties.get(_LAST, "0")):
+        raise ManifestError(
+            "the table was rolled back, and the snapshot that says where it ended then has expired",
+            source=table,
+            found=f"snapshot {history[0].snapshot_id}",
+            expected=f"one with {_OFFSETS} in its summary, or before it",
+            hint="Roll forward again, or write to another table",
+        )
     return end
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Whether there was none before it; pyiceberg takes the parent from one whose parent it expires."""
+    summary = _summary(snapshot)
+    is_all = all(
+        summary.get(f"total-{what}", "0") == summary.get(f"added-{what}", "0") for what in ("data-files", "records")
+    )
+    return snapshot.parent_snapshot_id is None and is_all
 
 
 def has_landed(metadata: TableMetadata, end: TableEnd) -> bool:
     """Whether main has a commit of this name."""
-    history, _ = _history(metadata)
+    history = _history(metadata)
     return bool(end.commit) and any(_summary(one).get(_COMMIT) == end.commit for one in history)
 
 
-def _history(metadata: TableMetadata) -> tuple[list[Snapshot], bool]:
-    """The snapshots of main that are left, newest first, and whether none before them has expired."""
+def _history(metadata: TableMetadata) -> list[Snapshot]:
+    """The snapshots of main that are left, newest first."""
     snapshots = {one.snapshot_id: one for one in metadata.snapshots}
-    history: list[Snapshot] = []
     head = metadata.current_snapshot()
-    wanted = head.snapshot_id if head else None
-    while wanted is not None and (found := snapshots.get(wanted)) is not None:
+    history = [head] if head else []
+    while history and (found := snapshots.get(history[-1].parent_snapshot_id or -1)) is not None:
         history.append(found)
-        wanted = found.parent_snapshot_id
-    return history, wanted is None
+    return history
 
 
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:

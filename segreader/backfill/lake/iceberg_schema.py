@@ -119,15 +119,14 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
             found="; ".join(unknown),
             hint="Leave them out: name the other fields with columns=",
         )
-    made = Schema(*fields)
-    paths = [path for path, _ in _walk(made.as_struct(), "", False)]
+    paths = [path for path, _ in _walk(StructType(*fields), "", False)]
     if twice := sorted({path for path in paths if paths.count(path) > 1}):
         raise OptionError(
             "two columns would have the same name in Iceberg, where a dot leads into a struct",
             found=", ".join(twice),
             hint="Leave one of them out: name the other fields with columns=",
         )
-    return made
+    return Schema(*fields)
 
 
 def _field(one: pa.Field, path: str, ids: Iterator[int], unknown: list[str]) -> NestedField:
