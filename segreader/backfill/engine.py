@@ -31,7 +31,7 @@ from enum import IntEnum
 from math import ceil
 from pathlib import Path
 from queue import Empty, Queue, SimpleQueue
-from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, runtime_checkable
 
 from segreader.errors import (
     AccessDeniedError,
@@ -67,9 +67,11 @@ _MOST_WAITING: Final = 32
 
 _LENGTH: Final = struct.Struct("<Q")
 _READ_BYTES: Final = 1 << 18
+_TASK: Final = b"T"
+_GROUP: Final = b"G"
 _START: Final = (
     "import sys; sys.path[:] = sys.argv[3:]; del sys.argv[3:]; "
-    "from segreader.backfill.engine import serve; serve(*map(int, sys.argv[1:]))"
+    "from {module} import {name}; {name}(*map(int, sys.argv[1:]))"
 )
 _MEMORY_HINT: Final = (
     "Most likely the machine ran out of memory (`dmesg` tells): run again with fewer --processes, or a smaller "
@@ -137,6 +139,8 @@ class WorkerDiedError(SegreaderError):
 class LocalEngine:
     """Runs a task in processes of this machine; with one process or one group in this one.
 
+    As a context manager it keeps its processes from one run to the next, until the block ends: they import only once.
+
     Args:
         processes: at most so many; as many as this process may use cores by default.
         attempts: how often a group is tried when a worker dies, or the store or a broker fails for a while.
@@ -153,6 +157,17 @@ class LocalEngine:
         self._attempts = attempts
         self.notes: list[str] = []
         """What went wrong in the latest run and was done again, a sentence each."""
+        self._kept: list[_WorkerProcess] = []
+        self._keeps = False
+
+    def __enter__(self) -> Self:
+        self._keeps = True
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._keeps = False
+        _end(self._kept, at_once=False)
+        self._kept = []
 
     def __repr__(self) -> str:
         return f"LocalEngine(processes={self._processes}, attempts={self._attempts})"
@@ -160,8 +175,8 @@ class LocalEngine:
     def run(self, task: Task[_T], groups: Sequence[Sequence[int]]) -> Iterator[_T]:
         """The results of all groups as they come, each group's in its order; as ``Engine.run``.
 
-        Worker processes end with the iterator, however that ends: a worker removes what it was writing, or is killed
-        after a second. Only what is missing of a group is done again.
+        Worker processes end with the iterator, if it ends before its last result or outside of a ``with`` block: each
+        removes what it was writing, or is killed after a second. Only what is missing of a group is done again.
 
         Raises:
             WorkerDiedError: workers died at the same group in each attempt, or none could be started.
@@ -169,7 +184,7 @@ class LocalEngine:
                 ``BrokerError`` that may pass is raised after the last attempt only.
         """
         self.notes = []
-        work = [_Group(indexes) for indexes in groups if indexes]
+        work = [_Unit(indexes) for indexes in groups if indexes]
         processes = min(self._processes, len(work))
         if processes > 1 and (not sys.executable or getattr(sys, "frozen", False)):
             self._note("All work is done in one process: the program is no Python, so it starts no workers")
@@ -178,7 +193,7 @@ class LocalEngine:
             return self._run_here(task, work)
         return self._run_in_pool(task, work, processes)
 
-    def _run_here(self, task: Task[_T], groups: Sequence[_Group]) -> Iterator[_T]:
+    def _run_here(self, task: Task[_T], groups: Sequence[_Unit]) -> Iterator[_T]:
         for group in groups:
             while group.left:
                 try:
@@ -188,13 +203,14 @@ class LocalEngine:
                             yield result
                 except Exception as error:
                     group.failures += 1
-                    if not may_pass(error) or group.failures >= self._attempts:
+                    if not (may_pass(error) and group.left) or group.failures >= self._attempts:
                         raise
                     self._note(_failed_note(task, group, error))
                     time.sleep(_PAUSE_S * group.failures)
 
-    def _run_in_pool(self, task: Task[_T], groups: Sequence[_Group], processes: int) -> Iterator[_T]:
-        pool = _Pool(task, groups, processes, self._attempts, self._note)
+    def _run_in_pool(self, task: Task[_T], groups: Sequence[_Unit], processes: int) -> Iterator[_T]:
+        workers, self._kept = self._kept, []
+        pool = _Pool(task, groups, processes, self._attempts, self._note, workers, keeps=self._keeps)
         try:
             pool.start()
             while (outcome := pool.outcomes.get()).results:
@@ -203,6 +219,7 @@ class LocalEngine:
                 raise outcome.error
         finally:
             pool.stop()
+            self._kept = pool.kept
 
     def _note(self, note: str) -> None:
         self.notes.append(note)
@@ -267,7 +284,7 @@ def _results(task: Task[_T], indexes: Sequence[int]) -> Generator[_T]:
         raise RuntimeError(f"a task yields one result for each index: {len(indexes)} indexes, found {count} or more")
 
 
-class _Group:
+class _Unit:
     """What is left of a unit of work, and how often it failed."""
 
     __slots__ = ("failures", "left")
@@ -281,11 +298,11 @@ def _name(task: object, index: int) -> str:
     return task.name_of(index) if isinstance(task, NamesSplits) else f"split {index}"
 
 
-def _failed_note(task: object, group: _Group, error: object) -> str:
+def _failed_note(task: object, group: _Unit, error: object) -> str:
     return f"{_name(task, group.left[0])}: attempt {group.failures} failed, another follows: {error}"
 
 
-class _Kind(IntEnum):
+class _Tells(IntEnum):
     """What a worker tells."""
 
     STARTED = 0  # may be sent the task
@@ -310,13 +327,13 @@ class _WorkerTraceback(Exception):
         return f"\n{self._text}"
 
 
-class _Process:
+class _WorkerProcess:
     """A worker as the driver has it: starts at once."""
 
     def __init__(self, environment: dict[str, str], path: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
-        self.group: _Group | None = None
-        self.is_loaded = False
+        self.group: _Unit | None = None
+        self.is_started = self.is_loaded = False
         self._received = bytearray()
         try:
             with closing(_above_stdio(theirs)) as end:
@@ -328,9 +345,10 @@ class _Process:
         ours.settimeout(_SEND_S)
 
     def send(self, message: bytes) -> None:
-        """Raises ``OSError``: it is dead, or does not read."""
-        self.socket.sendall(_LENGTH.pack(len(message)))
-        self.socket.sendall(message)
+        """Whether it arrives shows when it is read from."""
+        with suppress(OSError):
+            self.socket.sendall(_LENGTH.pack(len(message)))
+            self.socket.sendall(message)
 
     def receive(self) -> tuple[list[bytes], bool]:
         """The messages that are here now, and whether more may come."""
@@ -387,7 +405,8 @@ def _above_stdio(end: socket.socket) -> socket.socket:
 def _start(end: int, environment: dict[str, str], path: Sequence[str]) -> subprocess.Popen[bytes]:
     """A process of this Python, with its flags and its path. Ctrl-C is the driver's: it starts with that blocked."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    command = [sys.executable, *flags, "-c", _START, str(end), str(os.getpid()), *path]
+    program = _START.format(module=serve.__module__, name=serve.__name__)
+    command = [sys.executable, *flags, "-c", program, str(end), str(os.getpid()), *path]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(end,), env=environment)
@@ -408,14 +427,25 @@ class _Pool(Generic[_T]):
     """Hands out groups and collects results in a thread of its own: workers go on while the caller commits."""
 
     def __init__(
-        self, task: Task[_T], groups: Sequence[_Group], processes: int, attempts: int, note: Callable[[str], None]
+        self,
+        task: Task[_T],
+        groups: Sequence[_Unit],
+        processes: int,
+        attempts: int,
+        note: Callable[[str], None],
+        workers: list[_WorkerProcess],
+        *,
+        keeps: bool,
     ) -> None:
         self.outcomes: Queue[_Outcome[_T]] = Queue(_MOST_WAITING)
-        self._task, self._pickled = task, pickle.dumps(task, protocol=5)
+        self.kept: list[_WorkerProcess] = []
+        """The workers of an earlier pool, which this one had in ``workers``, and its own."""
+        self._task, self._message = task, _TASK + pickle.dumps(task, protocol=5)
+        self._keeps = keeps
         self._processes, self._attempts, self._note = processes, attempts, note
         self._todo, self._unfinished = deque(groups), len(groups)
-        self._again: list[tuple[float, _Group]] = []
-        self._workers: list[_Process] = []
+        self._again: list[tuple[float, _Unit]] = []
+        self._workers = workers
         self._died_early = 0
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
@@ -452,16 +482,32 @@ class _Pool(Generic[_T]):
         outcome: _Outcome[_T] = _Outcome()
         try:
             self._selector.register(self._woken, selectors.EVENT_READ)
+            self._take_over()
             while self._unfinished and not self._is_stopping:
                 self._hand_out()
                 self._take(self._selector.select(self._timeout()))
         except BaseException as error:
             outcome = _Outcome(error=error)
         try:
-            self._end_workers(at_once=self._unfinished > 0)
+            if self._keeps and not self._unfinished:
+                self.kept = self._workers
+            else:
+                _end(self._workers, at_once=self._unfinished > 0)
         finally:
             self.outcomes.put(outcome)
             self._close()
+
+    def _take_over(self) -> None:
+        """Give the task to the workers that are there."""
+        for worker in tuple(self._workers):
+            if worker.has_ended():
+                self._workers.remove(worker)
+                worker.reap(time.monotonic())
+                continue
+            self._selector.register(worker.socket, selectors.EVENT_READ, worker)
+            if worker.is_started:
+                worker.is_loaded = False
+                worker.send(self._message)
 
     def _timeout(self) -> float:
         """Until the next group may be tried again; one that may be already waits for a worker."""
@@ -473,25 +519,21 @@ class _Pool(Generic[_T]):
         for worker in tuple(self._workers):
             if worker.is_loaded and worker.group is None and (group := self._next()) is not None:
                 worker.group = group
-                self._send(worker, pickle.dumps(tuple(group.left)))
+                worker.send(_GROUP + pickle.dumps(tuple(group.left)))
         waiting = len(self._todo) + len(self._again)
         free = sum(worker.group is None for worker in self._workers)
         for _ in range(min(self._processes - len(self._workers), waiting - free)):
-            worker = _Process(self._environment, self._path)
+            worker = _WorkerProcess(self._environment, self._path)
             self._workers.append(worker)
             self._selector.register(worker.socket, selectors.EVENT_READ, worker)
 
-    def _next(self) -> _Group | None:
+    def _next(self) -> _Unit | None:
         now = time.monotonic()
         for place, (due, group) in enumerate(self._again):
             if due <= now:
                 del self._again[place]
                 return group
         return self._todo.popleft() if self._todo else None
-
-    def _send(self, worker: _Process, message: bytes) -> None:
-        with suppress(OSError):  # its end is seen when it is read from
-            worker.send(message)
 
     def _take(self, events: Iterable[tuple[selectors.SelectorKey, int]]) -> None:
         ready = [key.data for key, _ in events]
@@ -511,33 +553,34 @@ class _Pool(Generic[_T]):
             if not is_open:
                 self._replace(worker)
 
-    def _take_message(self, worker: _Process, message: bytes, results: list[_T]) -> None:
+    def _take_message(self, worker: _WorkerProcess, message: bytes, results: list[_T]) -> None:
         kind, content = pickle.loads(message)
         group = worker.group
-        if kind == _Kind.STARTED:
-            self._send(worker, self._pickled)
-        elif kind == _Kind.LOADED:
+        if kind == _Tells.STARTED:
+            worker.is_started = True
+            worker.send(self._message)
+        elif kind == _Tells.LOADED:
             worker.is_loaded, self._died_early = True, 0
         elif group is None:
             raise _error_of(*content)  # the task cannot be loaded
-        elif kind == _Kind.RESULT:
+        elif kind == _Tells.RESULT:
             results.append(pickle.loads(content))
             group.left.popleft()
-        elif kind == _Kind.ENDED:
+        elif kind == _Tells.ENDED:
             worker.group = None
             self._unfinished -= 1
         else:
             worker.group = None
             self._try_again(group, _error_of(*content), may_pass=content[2])
 
-    def _try_again(self, group: _Group, error: BaseException, *, may_pass: bool) -> None:
+    def _try_again(self, group: _Unit, error: BaseException, *, may_pass: bool) -> None:
         group.failures += 1
-        if not may_pass or group.failures >= self._attempts:
+        if not (may_pass and group.left) or group.failures >= self._attempts:
             raise error
         self._note(_failed_note(self._task, group, error))
         self._again.append((time.monotonic() + _PAUSE_S * group.failures, group))
 
-    def _replace(self, worker: _Process) -> None:
+    def _replace(self, worker: _WorkerProcess) -> None:
         """Forget a worker that has ended; its group is to be done again."""
         self._workers.remove(worker)
         self._selector.unregister(worker.socket)
@@ -571,15 +614,17 @@ class _Pool(Generic[_T]):
                 error.hint = None  # for the note
             self._try_again(group, error, may_pass=True)
 
-    def _end_workers(self, *, at_once: bool) -> None:
-        for worker in self._workers:
-            if at_once:
-                worker.stop()
-            else:
-                self._send(worker, b"")
-        deadline = time.monotonic() + _GRACE_S
-        for worker in self._workers:
-            worker.reap(deadline)
+
+def _end(workers: Sequence[_WorkerProcess], *, at_once: bool) -> None:
+    """Wait until these have ended: after what they are at, or at once."""
+    for worker in workers:
+        if at_once:
+            worker.stop()
+        else:
+            worker.send(b"")
+    deadline = time.monotonic() + _GRACE_S
+    for worker in workers:
+        worker.reap(deadline)
 
 
 def _describe_end(code: int) -> tuple[str, str]:
@@ -652,41 +697,48 @@ def _read(channel: socket.socket, size: int) -> bytes:
 
 
 def _work(channel: socket.socket, inbox: SimpleQueue[bytes]) -> None:
-    def tell(kind: _Kind, content: object = None) -> None:
+    def tell(kind: _Tells, content: object = None) -> None:
         message = pickle.dumps((int(kind), content), protocol=5)
         try:
             channel.sendall(_LENGTH.pack(len(message)) + message)
         except OSError:
             raise _Stopped from None
 
-    tell(_Kind.STARTED)
-    try:
-        task = pickle.loads(inbox.get())
-    except Exception as error:
-        unusable = OptionError(
-            "a worker process cannot load the task",
-            found=f"{type(error).__name__}: {error}",
-            hint="What it is made of must be in modules that can be imported, not in __main__",
-        )
-        tell(_Kind.FAILED, _portable(unusable.with_traceback(error.__traceback__)))
-        return
-    tell(_Kind.LOADED)
+    tell(_Tells.STARTED)
+    task: Task[object]
     is_first = True
     while message := inbox.get():
+        content = memoryview(message)[len(_TASK) :]
+        if message.startswith(_TASK):
+            try:
+                task = pickle.loads(content)
+            except Exception as error:
+                tell(_Tells.FAILED, _portable(_unusable(error)))
+            else:
+                tell(_Tells.LOADED)
+            continue
         try:
-            with closing(_results(task, pickle.loads(message))) as results:
+            with closing(_results(task, pickle.loads(content))) as results:
                 for result in results:
-                    tell(_Kind.RESULT, pickle.dumps(result, protocol=5))
+                    tell(_Tells.RESULT, pickle.dumps(result, protocol=5))
         except _Stopped:
             raise
         except BaseException as error:
-            tell(_Kind.FAILED, _portable(error))
+            tell(_Tells.FAILED, _portable(error))
         else:
-            tell(_Kind.ENDED)
+            tell(_Tells.ENDED)
         gc.collect()  # a few objects may hold much memory
         if is_first:
             gc.freeze()  # what was imported is not looked at again
             is_first = False
+
+
+def _unusable(error: Exception) -> OptionError:
+    return OptionError(
+        "a worker process cannot load the task",
+        found=f"{type(error).__name__}: {error}",
+        hint="What it is made of must be in modules that can be imported, not in __main__",
+    ).with_traceback(error.__traceback__)
 
 
 def _portable(error: BaseException) -> tuple[bytes, str, bool]:

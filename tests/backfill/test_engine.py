@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +19,14 @@ import pytest
 from engine_tasks import (
     CleansUp,
     DiesAt,
+    FailsAtItsEnd,
     FailsBeside,
     Heavy,
     HoldsOn,
     Journal,
     Large,
     Meets,
+    Processes,
     Raises,
     RaisesAt,
     Squares,
@@ -89,10 +91,9 @@ def test_one_process_or_one_group_needs_no_other_process() -> None:
         assert made_by == {os.getpid()}
 
 
-def test_there_are_no_more_processes_than_groups() -> None:
-    made_by = Counter(process for _, process in LocalEngine(8).run(Squares(0.02), [[0, 1], [2]]))
-    assert len(made_by) == 2
-    assert os.getpid() not in made_by
+def test_there_are_no_more_processes_than_groups(tmp_path: Path) -> None:
+    assert sorted(LocalEngine(8).run(Meets(tmp_path, 2), [[0, 1], [2]])) == [0, 1, 2]
+    assert len(list(tmp_path.glob("*.here"))) == 2
 
 
 def test_nothing_to_do_gives_nothing() -> None:
@@ -104,10 +105,11 @@ def test_two_processes_work_at_the_same_time(tmp_path: Path) -> None:
     assert sorted(LocalEngine(2).run(Meets(tmp_path, 2), [[0], [1]])) == [0, 1]
 
 
-def test_groups_are_begun_in_their_order(tmp_path: Path) -> None:
-    results = [square for square, _ in LocalEngine(2).run(Squares(0.002), [[index] for index in range(60)])]
-    begun = [round(result**0.5) for result in results]
-    assert all(abs(place - index) <= 4 for place, index in enumerate(begun))
+def test_each_process_begins_groups_in_their_order() -> None:
+    by_process: dict[int, list[int]] = defaultdict(list)
+    for square, process in LocalEngine(2).run(Squares(0.002), [[index] for index in range(60)]):
+        by_process[process].append(square)
+    assert all(squares == sorted(squares) for squares in by_process.values())
 
 
 def test_a_task_may_be_larger_than_a_socket_holds() -> None:
@@ -123,6 +125,23 @@ def test_numbers_below_one_are_refused(processes: int, attempts: int) -> None:
 def test_as_many_processes_as_cores_by_default() -> None:
     assert 1 <= allowed_cores() <= len(os.sched_getaffinity(0))
     assert repr(LocalEngine()) == f"LocalEngine(processes={allowed_cores()}, attempts=4)"
+
+
+def test_processes_are_kept_from_run_to_run_in_a_block(tmp_path: Path) -> None:
+    with LocalEngine(2) as local:
+        first = set(local.run(Processes(), [[0], [1], [2]]))
+        assert sorted(local.run(Meets(tmp_path, 2), [[0], [1]])) == [0, 1]
+        workers = {int(path.stem) for path in tmp_path.glob("*.here")}
+        assert first <= workers
+        assert all(map(_is_alive, workers))
+        assert set(local.run(Processes(), [[0], [1], [2]])) <= workers
+
+        for process in workers:
+            _kill(process)
+        assert not workers & set(local.run(Processes(), [[0], [1], [2]]))
+        with pytest.raises(ZeroDivisionError):
+            list(local.run(Raises(ZeroDivisionError, "a bug"), GROUPS))
+        assert sorted(s for s, _ in local.run(Squares(), GROUPS)) == [index * index for index in EVERY]
 
 
 # --- what a worker is
@@ -335,6 +354,12 @@ def test_what_may_pass(error: Exception, passes: bool) -> None:
 # --- ends
 
 
+def test_an_error_after_the_last_result_of_a_group_is_raised() -> None:
+    for processes in (1, 2):
+        with pytest.raises(ThrottledError, match="at the end"):
+            list(LocalEngine(processes).run(FailsAtItsEnd(), GROUPS))
+
+
 def test_closing_early_lets_workers_remove_what_they_write(tmp_path: Path) -> None:
     results = LocalEngine(2).run(CleansUp(tmp_path), [[0, 1], [2]])
     assert next(results) == 0
@@ -392,7 +417,8 @@ def test_workers_whose_driver_is_killed_end(task: type, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["sys.exit(5)", "1 / 0", "os._exit(5)"])
 def test_workers_end_with_a_program_that_forgets_the_results(end: str, tmp_path: Path) -> None:
-    driver = _driver(CleansUp, tmp_path, before=f"import gc; kept = results; print('going on', flush=True)\n{end}\n")
+    wait = f"while len(list(Path({str(tmp_path)!r}).glob('[12].held'))) < 2: time.sleep(0.01)\n"
+    driver = _driver(CleansUp, tmp_path, before=f"print('going on', flush=True)\n{wait}{end}\n")
     driver.communicate(timeout=30)
 
     assert driver.returncode in (1, 5)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from segreader.errors import SegreaderError
+from segreader.errors import SegreaderError, ThrottledError
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,14 @@ class Squares:
         for index in indexes:
             time.sleep(self.sleep_s)
             yield index * index, os.getpid()
+
+
+class Processes:
+    """The process of each index."""
+
+    def __call__(self, indexes: Sequence[int]) -> Iterator[int]:
+        for _ in indexes:
+            yield os.getpid()
 
 
 @dataclass(frozen=True)
@@ -126,13 +134,21 @@ class CleansUp:
     def __call__(self, indexes: Sequence[int]) -> Iterator[int]:
         for index in indexes:
             held = self.folder / f"{index}.held"
-            held.write_text(str(os.getpid()))
             try:
+                held.write_text(str(os.getpid()))
                 if index:
                     time.sleep(self.sleep_s)
                 yield index
             finally:
-                held.unlink()
+                held.unlink(missing_ok=True)
+
+
+class FailsAtItsEnd:
+    """Fails when it has given everything, as a store that cannot be closed."""
+
+    def __call__(self, indexes: Sequence[int]) -> Iterator[int]:
+        yield from indexes
+        raise ThrottledError("at the end")
 
 
 @dataclass(frozen=True)
