@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError, StorageError
 from segreader.storage.cloud.failure import storage_error
 from segreader.storage.options import Kind, StorageOptions
-from segreader.storage.signed_url import Secret
+from segreader.storage.signed_url import Secret, redact
 
 
 def options_of_delta_rs(kind: Kind, options: StorageOptions) -> dict[str, str]:
@@ -84,6 +84,9 @@ def _azure_options(options: StorageOptions) -> dict[str, object]:
 
 _STATUS: Final = re.compile(r"\bstatus(?: code)?:? ?(?:code )?(\d{3})\b|\b(40[0-9]|412|429|50[0-9]) [A-Z][a-z]+")
 _S3_CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
+_OF_A_STORE: Final = re.compile(r"://|Generic \w+ error|performing|object.store", re.IGNORECASE)
+"""In texts that may quote an answer."""
+_LONGEST_TEXT: Final = 200
 _NUMBER: Final = re.compile(r"\(os error (\d{1,3})\)")
 
 
@@ -116,7 +119,7 @@ class DeltaFailures:
             ours.__context__ = None
 
     def _translated(self, error: Exception) -> StorageError:
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         text = str(error)
         if isinstance(error, TableNotFoundError):
@@ -129,6 +132,13 @@ class DeltaFailures:
             status, code = _STATUS.search(text), _S3_CODE.search(text)
             if status or code:
                 error = _DeltaStoreError(int(status[1] or status[2]) if status else None, code[1] if code else "")
+            elif isinstance(error, DeltaError) and not _OF_A_STORE.search(text):
+                return StorageError(
+                    "deltalake cannot read or write the table",
+                    source=self._source,
+                    found=redact(text.partition("\n")[0])[:_LONGEST_TEXT],
+                    hint="See the version of deltalake, and the features of the table: DESCRIBE DETAIL",
+                )
         scheme = urlsplit(self._source).scheme
         bucket = f"{scheme}://{urlsplit(self._source).netloc.rpartition('@')[2]}/" if scheme else None
         hint = "Check the credentials and rights that storage_options give, and those that deltalake finds"
