@@ -28,10 +28,11 @@ from segreader.backfill.report import complete, totals
 from segreader.backfill.task import Destination
 from segreader.cli.commands.plan import read_prices
 from segreader.cli.exit_codes import ExitCode, describe
-from segreader.errors import OptionError, install_hint
+from segreader.errors import ObjectNotFoundError, OptionError, install_hint
 from segreader.isolation import IsolationLevel
 from segreader.plan.cost import estimate, parse_prices
 from segreader.plan.split import ReadPlan
+from segreader.spark.option_values import parse_size
 from spark_jobs.backfill_request import (
     absolute,
     ahead_flags,
@@ -44,12 +45,13 @@ from spark_jobs.backfill_request import (
     range_flags,
     renamed,
     require_files,
+    require_target,
     schema_flags,
     table_flags,
     table_place,
 )
-from spark_jobs.command_line import master_flag, require_report_place, run
-from spark_jobs.report import ProgressWatch, RunReport, describe_bill, describe_plan, describe_report
+from spark_jobs.command_line import engine_flag, master_flag, require_report_place, run, takes_spark
+from spark_jobs.report import ProgressWatch, RunReport, describe_bill, describe_plan, describe_report, shown_bytes
 
 _FLAGS = {
     "load() plans anew, failOnDataLoss=false goes on": "--on-missing skip goes on without it",
@@ -169,12 +171,7 @@ _NOTES = 20
     is_flag=True,
     help="Read where the target ends, and add what is there since. With nothing new it ends well and writes nothing.",
 )
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "spark"]),
-    help="Who does the work: processes of this machine, without Java, or Spark. Default: spark under spark-submit, with "
-    "--master or with SPARK_REMOTE, otherwise local.",
-)
+@engine_flag
 @click.option(
     "--processes",
     type=click.IntRange(1),
@@ -212,6 +209,8 @@ def backfill(**given: Any) -> int:
     given = renamed(given)
     _require_usable(given)
     require_report_place(given["report_file"])
+    if given["compact"]:
+        return _compact(given)
     request = parse_request(given)
     if given["sink"] == "table":
         return _fill_table(request, given)
@@ -235,8 +234,6 @@ def backfill(**given: Any) -> int:
         prices = parse_prices(read_prices(given["prices"])) if given["prices"] else None
         click.echo(describe_bill(estimate(ReadPlan(plan.location, plan.segments), prices)))
         return _ending(complete(plan, {}).losses)
-    if given["compact"]:
-        return _compact(job, given)
     target = given["target"] if table is None else table.name
     with _engine(given) as engine:
         while (one := job.begin()) is not None:
@@ -254,9 +251,9 @@ Engine = Callable[[Round], Runner]
 @contextmanager
 def _engine(given: dict[str, Any]) -> Iterator[Engine]:
     """The engine for the time of the block; Spark starts when a round has work for it."""
-    if _takes_spark(given):
-        from spark_jobs.session import JobSession, explained, job_session  # they need PySpark
+    if takes_spark(given):
         from spark_jobs.runner import SparkRunner
+        from spark_jobs.session import JobSession, explained, job_session  # they need PySpark
 
         with ExitStack() as stack:
             session: JobSession | None = None
@@ -275,20 +272,6 @@ def _engine(given: dict[str, Any]) -> Iterator[Engine]:
         yield lambda one: LocalEngine(given["processes"])
 
 
-def _takes_spark(given: dict[str, Any]) -> bool:
-    if given["engine"] is not None:
-        return bool(given["engine"] == "spark")
-    return bool(given["master"] or os.environ.get("SPARK_REMOTE") or _is_in_spark())
-
-
-def _is_in_spark() -> bool:
-    """Whether this process is a driver of Spark's: ``spark-submit`` started it, or it has a session."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return True
-    module = sys.modules.get("pyspark.sql")
-    return module is not None and module.SparkSession.getActiveSession() is not None
-
-
 def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str, Any], began: float) -> int:
     """Write one round, complete it and say what was done."""
     plan, before = one.plan, len(one.plan.splits) - len(one.pending)
@@ -305,7 +288,16 @@ def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str
         if sys.stderr.isatty():
             click.echo("", err=True)
     found = job.finish(one, entries, cleans=given["cleanup"])
-    report = RunReport(plan, target, found, totals(entries.values()), before, time.monotonic() - began)
+    report = RunReport(
+        plan,
+        target,
+        found,
+        totals(entries.values()),
+        before,
+        time.monotonic() - began,
+        table=None if job.table is None else job.table.kind,
+        name=f"{given['catalog'] or 'default'}.{given['table']}",
+    )
     if given["report_file"]:
         Path(given["report_file"]).write_text(json.dumps(report.to_json(), indent=1) + "\n")
     click.echo(describe_report(report))
@@ -313,11 +305,15 @@ def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str
     return _ending([*found.losses, *found.findings])
 
 
-def _compact(job: Job, given: dict[str, Any]) -> int:
+def _compact(given: dict[str, Any]) -> int:
     """Join the small files of a table."""
-    assert job.table is not None
-    done = job.table.compact(job.request.output.file_bytes)
-    click.echo(f"compacted {job.table.name}: {done.files_before:,} files are {done.files_after:,} now")
+    table = _open_table(given)
+    if table is None or not table.exists:
+        raise ObjectNotFoundError("there is no such table", source=given["table"] or given["target"])
+    done = table.compact(parse_size(given["file_bytes"], "--file-bytes"))
+    click.echo(
+        f"{table.name}: {done.files_before:,} files, now {done.files_after:,}, {shown_bytes(done.size)} rewritten"
+    )
     return ExitCode.OK
 
 
@@ -333,6 +329,13 @@ def _require_usable(given: dict[str, Any]) -> None:
     Raises:
         click.UsageError: it names them.
     """
+    if given["compact"]:
+        require_target(given)
+        if given["to"] == "parquet":
+            raise click.UsageError(
+                "--compact belongs to tables: a directory cannot exchange files without readers seeing both or neither"
+            )
+        return
     if not given["locations"] and given["bootstrap_servers"] is None:
         raise click.UsageError("say where to read: --location DIRECTORY, or --bootstrap-servers HOST:PORT")
     if bool(given["topics"]) == (given["pattern"] is not None):
@@ -344,30 +347,15 @@ def _require_usable(given: dict[str, Any]) -> None:
         return
     if given["form"]:
         raise click.UsageError("--format belongs to --sink table")
-    if given["to"] == "iceberg":
-        if given["table"] is None:
-            raise click.UsageError("say which table: --table NAMESPACE.NAME, with --catalog or --catalog-option")
-        if given["target"] is not None:
-            raise click.UsageError("--target belongs to files and Delta: an Iceberg table's catalog says where it is")
-    elif given["target"] is None:
-        raise click.UsageError("say where to write: --target DIRECTORY")
-    elif given["table"] or given["catalog"] or given["catalog_options"]:
-        raise click.UsageError("--table, --catalog and --catalog-option belong to --to iceberg")
+    require_target(given)
     if given["to"] == "parquet":
         if given["partition_by"]:
             raise click.UsageError("--partition-by belongs to tables; of files --output-layout says the directories")
-        if given["compact"]:
-            raise click.UsageError(
-                "--compact belongs to tables: a directory cannot exchange files without readers seeing both or neither"
-            )
     elif given["hive"] or given["output_layout"] != "topic/partition" or given["force"]:
         raise click.UsageError("--hive, --output-layout and --force belong to files: of tables say --partition-by")
-    if given["goes_on"]:
-        if given["force"]:
-            raise click.UsageError("--continue adds to a target, and --force replaces it: give one of them")
-    if given["engine"] == "local" and given["master"]:
-        raise click.UsageError("--master belongs to --engine spark")
-    if given["processes"] and _takes_spark(given):
+    if given["goes_on"] and given["force"]:
+        raise click.UsageError("--continue adds to a target, and --force replaces it: give one of them")
+    if given["processes"] and takes_spark(given):
         raise click.UsageError("--processes belongs to --engine local: Spark's master says how many tasks run")
 
 

@@ -207,15 +207,8 @@ schema_flags = _flags(
 """The flags that say how keys and values are decoded."""
 
 
-table_flags = _flags(
-    click.option(
-        "--to",
-        type=click.Choice(["parquet", "iceberg", "delta"]),
-        default="parquet",
-        show_default=True,
-        help="What the files are: a directory of Parquet, or those of a table, committed without Spark.",
-    ),
-    click.option("--table", help="With --to iceberg: NAMESPACE.NAME. With --sink table: its name in Spark's catalog."),
+_FORMATS = click.Choice(["parquet", "iceberg", "delta"])
+_catalog_flags = (
     click.option(
         "--catalog",
         metavar="NAME",
@@ -228,6 +221,25 @@ table_flags = _flags(
         metavar="NAME=VALUE",
         help="A property of the catalog, such as uri=…; write a secret as NAME=env:VARIABLE.",
     ),
+)
+
+verified_table_flags = _flags(
+    click.option("--to", type=_FORMATS, default="parquet", show_default=True, help="What the backfill wrote."),
+    click.option("--table", help="With --to iceberg: NAMESPACE.NAME."),
+    *_catalog_flags,
+)
+"""The flags that name an existing table."""
+
+table_flags = _flags(
+    click.option(
+        "--to",
+        type=_FORMATS,
+        default="parquet",
+        show_default=True,
+        help="What the files are: a directory of Parquet, or those of a table, committed without Spark.",
+    ),
+    click.option("--table", help="With --to iceberg: NAMESPACE.NAME. With --sink table: its name in Spark's catalog."),
+    *_catalog_flags,
     click.option(
         "--partition-by",
         metavar="FIELD,…",
@@ -239,7 +251,9 @@ table_flags = _flags(
         show_default=True,
         help="Stored bytes after which what was written is committed to the table.",
     ),
-    click.option("--compact", is_flag=True, help="Join small files of the table into larger ones, and write nothing else."),
+    click.option(
+        "--compact", is_flag=True, help="Join small files of the table into larger ones, and write nothing else."
+    ),
 )
 """The flags of tables."""
 
@@ -389,6 +403,23 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         bounds=bounds,
         commit_bytes=parse_size(given["commit_bytes"], "--commit-bytes"),
     )
+
+
+def require_target(given: dict[str, Any]) -> None:
+    """Refuse a command line that does not name one target.
+
+    Raises:
+        click.UsageError: it says what is missing, or too much.
+    """
+    if given["to"] == "iceberg":
+        if given["table"] is None:
+            raise click.UsageError("say which table: --table NAMESPACE.NAME, with --catalog or --catalog-option")
+        if given["target"] is not None:
+            raise click.UsageError("--target belongs to files and Delta: an Iceberg table's catalog says where it is")
+    elif given["target"] is None:
+        raise click.UsageError("say which directory or bucket: --target DIRECTORY")
+    elif given["table"] or given["catalog"] or given["catalog_options"]:
+        raise click.UsageError("--table, --catalog and --catalog-option belong to --to iceberg")
 
 
 def table_place(given: dict[str, Any]) -> TablePlace | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -76,6 +77,33 @@ def require_report_place(report: str | None) -> None:
         raise click.UsageError(f"--report {report}: name a file in a directory that is there")
 
 
+def takes_spark(given: dict[str, Any]) -> bool:
+    """Whether Spark does the work, by the flags ``--engine`` and ``--master`` and by where this process runs.
+
+    Raises:
+        click.UsageError: the two contradict each other.
+    """
+    if given["engine"] == "local" and given["master"]:
+        raise click.UsageError("--master belongs to --engine spark")
+    if given["engine"] is not None:
+        return bool(given["engine"] == "spark")
+    return bool(given["master"] or os.environ.get("SPARK_REMOTE") or _is_driver())
+
+
+def _is_driver() -> bool:
+    """Whether ``spark-submit`` started this process, or it has a session."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return True
+    module = sys.modules.get("pyspark.sql")
+    return module is not None and module.SparkSession.getActiveSession() is not None
+
+
+engine_flag = click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    help="Who does the work: processes of this machine, without Java, or Spark. Default: spark under spark-submit, "
+    "with --master or with SPARK_REMOTE, otherwise local.",
+)
 master_flag = click.option(
     "--master",
     help="Spark master, or sc://host:port; default: that of spark-submit or SPARK_REMOTE, otherwise this machine.",

@@ -1,12 +1,13 @@
 """Proves that the output of a backfill is exact, or lists what differs: ``segreader backfill verify --help``.
 
-Nothing is written but the report. ``--local`` needs no Spark.
+Nothing is written but the report.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ import click
 from segreader.backfill.task import Destination
 from segreader.backfill.verify import DDL, SplitVerdict, Verification, VerifyTask, read_output
 from segreader.cli.exit_codes import ExitCode
+from segreader.errors import ObjectNotFoundError, OptionError, install_hint
 from segreader.plan.request import ReadOptions
-from spark_jobs.backfill_request import absolute, parse_pairs
-from spark_jobs.command_line import master_flag, require_report_place, run
+from spark_jobs.backfill_request import absolute, parse_pairs, require_target, table_place, verified_table_flags
+from spark_jobs.command_line import engine_flag, master_flag, require_report_place, run, takes_spark
 from spark_jobs.report import shown_bytes
-from spark_jobs.session import explained, job_session, map_indexes
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--target", required=True, help="The output: the --target of the backfill.")
+@click.option("--target", help="The output: the --target of the backfill.")
+@verified_table_flags
 @click.option(
     "--source", is_flag=True, help="Also compare with the segments; otherwise with the manifest's checksums only."
 )
@@ -37,19 +39,20 @@ from spark_jobs.session import explained, job_session, map_indexes
     metavar="NAME=VALUE",
     help="Endpoint or setting of the target's store; write a secret as NAME=env:VARIABLE, also set on executors.",
 )
-@click.option("--local", is_flag=True, help="Check in this process, without Spark.")
+@engine_flag
+@click.option("--local", is_flag=True, hidden=True)
 @click.option(
     "--threads",
     type=click.IntRange(1),
     metavar="N",
-    help="With --local: how many splits are checked at a time; the output is the same. Default: one per core, at least "
-    "8 for a target on the network.",
+    help="With --engine local: how many splits are checked at a time; the output is the same. Default: one per core, "
+    "at least 8 for a target on the network.",
 )
 @click.option(
     "--read-ahead-bytes",
     type=click.IntRange(1),
     metavar="N",
-    help="With --local: limit on the bytes of files that are checked at a time. Default: 256 MiB.",
+    help="With --engine local: limit on the bytes of files that are checked at a time. Default: 256 MiB.",
 )
 @master_flag
 @click.option("--report", "report_file", help="Write the result as JSON to this file.")
@@ -74,32 +77,41 @@ def verify(**given: Any) -> int:
       130 interrupted
       141 the reader of the output closed the pipe
     """
-    if given["local"] and given["master"]:
-        raise click.UsageError("--local runs without Spark: leave out --master")
-    if not given["local"] and (given["threads"] or given["read_ahead_bytes"]):
-        raise click.UsageError("--threads and --read-ahead-bytes belong to --local: Spark checks a split on each core")
+    if given["local"]:
+        given["engine"] = "local"  # its earlier name
+    is_local = not takes_spark(given)
+    if not is_local and (given["threads"] or given["read_ahead_bytes"]):
+        raise click.UsageError(
+            "--threads and --read-ahead-bytes belong to --engine local: Spark checks a split on each core"
+        )
     require_report_place(given["report_file"])
+    require_target(given)
+    place = table_place(given)
+    table = None if place is None else place.open()
+    if table is not None and not table.exists:
+        raise ObjectNotFoundError("the table is not there", source=table.name, hint="Name the table of a backfill")
     destination = Destination(
-        absolute(given["target"]),
+        absolute(given["target"]) if table is None else table.location,
         given["target_credentials"],
         parse_pairs("--target-option", given["target_storage"]),
     )
     target = destination.open()
     try:
-        output = read_output(target)
+        output = read_output(target, table)
     finally:
         target.close()
-    options = None
-    if given["source"]:
-        named = {"credentials": given["credentials"], "brokerCredentials": given["broker_credentials"]}
-        chosen = {name: text for name, text in named.items() if text}
-        options = {**output.plan.options, **chosen}
-    task = VerifyTask(output.pairs, destination, output.plan.output, options)
-    if given["local"] or not len(task):
+    tasks = []
+    for one in output.rounds:
+        options = None
+        if given["source"]:
+            named = {"credentials": given["credentials"], "brokerCredentials": given["broker_credentials"]}
+            options = {**one.plan.options, **{name: text for name, text in named.items() if text}}
+        tasks.append(VerifyTask(one.pairs, destination, one.plan.output, options, place))
+    if is_local or not any(map(len, tasks)):
         how = ReadOptions(threads=given["threads"], read_ahead_bytes=given["read_ahead_bytes"])
-        verdicts = tuple(task.verdicts(range(len(task)), how))
+        verdicts = tuple(verdict for task in tasks for verdict in task.verdicts(range(len(task)), how))
     else:
-        verdicts = _with_spark(task, given["master"], output.url)
+        verdicts = _with_spark(tasks, given["master"], output.url)
     found = Verification(output, verdicts, has_read_source=given["source"])
     document = found.to_json()
     if given["report_file"]:
@@ -108,14 +120,21 @@ def verify(**given: Any) -> int:
     return ExitCode.OK if found.is_exact else ExitCode.FINDINGS
 
 
-def _with_spark(task: VerifyTask, master: str | None, url: str) -> tuple[SplitVerdict, ...]:
-    """Check all splits in tasks of Spark's; the verdicts in the order of the plan."""
+def _with_spark(tasks: Sequence[VerifyTask], master: str | None, url: str) -> tuple[SplitVerdict, ...]:
+    """Check all splits in tasks of Spark's; the verdicts in the order of the plans."""
+    try:
+        from spark_jobs.session import explained, job_session, map_indexes
+    except ModuleNotFoundError as error:
+        hint = f"Check without it, with --engine local, or {install_hint('spark')}"
+        raise OptionError("verify uses Spark, which is not installed", found=f"no {error.name}", hint=hint) from None
     click.echo("Starting Spark", err=True)
-    with job_session("segreader verify", master=master) as session:
-        text = f"segreader: verify {len(task):,} splits of {url}"
-        with explained(session):
+    verdicts: list[SplitVerdict] = []
+    with job_session("segreader verify", master=master) as session, explained(session):
+        for task in filter(len, tasks):
+            text = f"segreader: verify {len(task):,} splits of {url}"
             rows = map_indexes(session.spark, task.__call__, len(task), DDL, text).collect()
-    return tuple(SplitVerdict.from_json(json.loads(row["verdict"])) for row in rows)
+            verdicts += [SplitVerdict.from_json(json.loads(row["verdict"])) for row in rows]
+    return tuple(verdicts)
 
 
 def _in_words(found: Verification, document: dict[str, Any]) -> str:

@@ -306,9 +306,7 @@ def live_splits(
         one = _range(mine, told.seam.start, told.seam.stop, ends[told.partition], gone)
         epochs = [epoch for epoch, first in told.leader_epochs if first < one.stop]
         marks = told.marks
-        ranges.append(
-            replace(one, epoch=epochs[-1] if epochs else -1, log_end=marks.end, log_epoch=marks.leader_epoch)
-        )
+        ranges.append(replace(one, epoch=epochs[-1] if epochs else -1, log_end=marks.end, log_epoch=marks.leader_epoch))
     return tuple(splits), tuple(ranges)
 
 
@@ -404,7 +402,8 @@ def _name_logs(documents: Sequence[dict[str, Any]]) -> None:
 
 def _segments_of(document: dict[str, Any]) -> Sequence[dict[str, Any]]:
     """The splits of segments that a document has: itself, those of a run, or those of a part of a live log."""
-    return document["segments"] if "from" in document else document.get("run", (document,))
+    found: Sequence[dict[str, Any]] = document["segments"] if "from" in document else document.get("run", (document,))
+    return found
 
 
 def _backwards(documents: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:

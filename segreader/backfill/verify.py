@@ -16,13 +16,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segreader.backfill.commit import collect, read_manifest
+from segreader.backfill.commit import Manifest, collect, read_manifest
 from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import DoneEntry, learnt
-from segreader.backfill.job_plan import JobPlan, read_plan
+from segreader.backfill.job import committed
+from segreader.backfill.job_plan import JobPlan, read_plan, rounds_of
 from segreader.backfill.job_splits import JobSplit, SplitTexts
-from segreader.backfill.output import MANIFEST, PLAN, SUCCESS, OutputOptions
-from segreader.backfill.read_back import OffsetRuns, OutputFinding, SplitFiles
+from segreader.backfill.lake.place import TablePlace
+from segreader.backfill.lake.table import LakeTable, TableEnd
+from segreader.backfill.output import PLAN, SUCCESS, OutputOptions, manifest_name, plan_name
+from segreader.backfill.read_back import OffsetRuns, OutputFinding, SplitFiles, SplitRecords, TableRecords
 from segreader.backfill.report import complete
 from segreader.backfill.source import (
     FellBackError,
@@ -57,6 +60,7 @@ DDL: Final = "verdict string"
 """Spark's schema of what ``VerifyTask`` yields."""
 
 _SCHEMA = pa.schema([("verdict", pa.string())])
+_LAST: Final = (1 << 63) - 1
 
 
 @learnt
@@ -86,20 +90,17 @@ class SplitVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """An output before its files are read.
+class OutputRound:
+    """What one round of a job left in the output.
 
     Args:
-        url: its place, without secrets.
         entries: of its splits, by the split's id.
-        findings: what the manifest and the list of files tell.
-        is_committed: whether there is a manifest; only then are its files where they belong.
+        is_committed: whether there is a manifest; only then are its files where they belong. A table says by itself
+            which splits it has: the others have no entry here.
     """
 
-    url: str
     plan: JobPlan
     entries: Mapping[str, DoneEntry]
-    findings: tuple[OutputFinding, ...]
     is_committed: bool
 
     @property
@@ -116,8 +117,33 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """An output before its records are read.
+
+    Args:
+        url: its place, without secrets.
+        rounds: in order; there is one at least.
+        findings: what the ledger, the list of files and the table tell.
+    """
+
+    url: str
+    rounds: tuple[OutputRound, ...]
+    findings: tuple[OutputFinding, ...]
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Those of all rounds."""
+        return tuple(text for one in self.rounds for text in one.losses)
+
+    @property
+    def entries(self) -> list[DoneEntry]:
+        """Those of all rounds."""
+        return [entry for one in self.rounds for entry in one.entries.values()]
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
-    """The result: an output is exact when every offset of its plan is there once, with the bytes it was read with.
+    """The result: an output is exact when every offset of its plans is there once, with the bytes it was read with.
 
     Args:
         has_read_source: whether segments were read again, and not only the checksums of the manifest compared.
@@ -139,67 +165,136 @@ class Verification:
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""
-        files = [file for entry in self.output.entries.values() for file in entry.files]
+        rounds = self.output.rounds
+        files = [file for entry in self.output.entries for file in entry.files]
         return {
             "is_exact": self.is_exact,
             "target": self.output.url,
-            "plan": self.output.plan.sha256,
+            "plan": rounds[-1].plan.sha256,
+            "rounds": len(rounds),
             "has_read_source": self.has_read_source,
-            "splits": len(self.output.plan.splits),
+            "splits": sum(len(one.plan.splits) for one in rounds),
             "splits_checked": len(self.verdicts),
             "records": sum(verdict.records for verdict in self.verdicts),
             "files": len(files),
             "written_bytes": sum(file.size for file in files),
-            "next_offsets": self.output.plan.next_offsets,
+            "next_offsets": rounds[-1].plan.next_offsets,
             "losses": list(self.output.losses),
             "findings": [asdict(one) for one in self.findings],
         }
 
 
-def read_output(target: TargetStore) -> Output:
-    """Compare the manifest of an output with its plan and with the files in the target.
+def read_output(target: TargetStore, table: LakeTable | None = None) -> Output:
+    """Compare the manifests of an output with its plans, and with the files in the target or with what the table says.
+
+    Args:
+        target: the ledger, and the files.
+        table: whose location this is; ``None`` where the files are all there is.
 
     Raises:
         ObjectNotFoundError: there is no plan: this is no output of the job.
         ManifestError: plan, manifest or a done entry cannot be read.
     """
-    plan = read_plan(target)
-    if plan is None:
+    plans = [plan for number in rounds_of(target) if (plan := read_plan(target, number)) is not None]
+    if not plans:
         raise ObjectNotFoundError(
             "there is no plan of a backfill", source=target.url(PLAN), hint="Name the target of a segreader backfill"
         )
     findings: list[OutputFinding] = []
-    manifest = read_manifest(target)
-    if manifest is None:
-        findings.append(OutputFinding("manifest", MANIFEST, "is not there: the job has not finished; run it again"))
-        entries = collect(target, plan)
+    rounds: list[OutputRound] = []
+    end = None if table is None else table.end((one.topic, one.partition) for plan in plans for one in plan.partitions)
+    for plan, following in zip(plans, [*plans[1:], None], strict=True):
+        if table is None:
+            if following is not None and following.start is not None and following.start.offsets != plan.end.offsets:
+                text = f"ends at {plan.next_offsets}, and the next round begins at {following.start.offsets}"
+                findings.append(OutputFinding("coverage", plan_name(plan.round), text))
+            rounds.append(_round_of_files(target, plan, findings))
+        else:
+            reached = end if following is None else following.start
+            rounds.append(_round_of_table(target, plan, reached, findings))
+    if table is None:
+        entries = {entry.split: entry for one in rounds for entry in one.entries.values()}
+        findings += _listed(target, entries, is_committed=rounds[-1].is_committed)
     else:
-        entries = {}
-        for entry in manifest.entries:
-            if entry.split in entries:
-                findings.append(OutputFinding("manifest", entry.split, "is in the manifest twice"))
-            entries[entry.split] = entry
-        if manifest.plan != plan.sha256:
-            findings.append(
-                OutputFinding("manifest", MANIFEST, f"belongs to plan {manifest.plan}, expected {plan.sha256}")
-            )
+        findings += _beside(table, plans, end)
+    return Output(target.url("") if table is None else table.name, tuple(rounds), tuple(findings))
+
+
+def _round_of_files(target: TargetStore, plan: JobPlan, findings: list[OutputFinding]) -> OutputRound:
+    name = manifest_name(plan.round)
+    entries, manifest = _entries_of(target, plan, findings)
+    if manifest is None:
+        findings.append(OutputFinding("manifest", name, "is not there: the job has not finished; run it again"))
     findings += [OutputFinding("coverage", "plan", text) for text in complete(plan, entries).findings]
-    findings += _listed(target, entries, is_committed=manifest is not None)
-    return Output(target.url(""), plan, entries, tuple(findings), manifest is not None)
+    return OutputRound(plan, entries, manifest is not None)
+
+
+def _round_of_table(
+    target: TargetStore, plan: JobPlan, reached: TableEnd | None, findings: list[OutputFinding]
+) -> OutputRound:
+    """What a table has of a plan, by where it ended when the next round began, or ends now."""
+    there = committed(plan, reached)
+    if there is None:
+        text = "ends where no commit of this round ended: somebody else has written to it"
+        findings.append(OutputFinding("coverage", plan_name(plan.round), f"the table {text}"))
+        return OutputRound(plan, {}, False)
+    entries, _ = _entries_of(target, plan, findings)
+    if lacking := sorted(there - entries.keys()):
+        text = f"has no entry of {len(lacking)} splits that the table has, such as {lacking[0]}"
+        findings.append(OutputFinding("manifest", plan_name(plan.round), text))
+    if len(there) < len(plan.splits) and reached is not None:
+        text = f"{len(plan.splits) - len(there)} of {len(plan.splits)} splits are not committed: run the job again"
+        findings.append(OutputFinding("coverage", plan_name(plan.round), text))
+    return OutputRound(plan, {key: entry for key, entry in entries.items() if key in there}, True)
+
+
+def _entries_of(
+    target: TargetStore, plan: JobPlan, findings: list[OutputFinding]
+) -> tuple[dict[str, DoneEntry], Manifest | None]:
+    """The entries of a round: those of its manifest, or else those that are done."""
+    manifest = read_manifest(target, plan.round)
+    if manifest is None:
+        return collect(target, plan), None
+    entries: dict[str, DoneEntry] = {}
+    name = manifest_name(plan.round)
+    for entry in manifest.entries:
+        if entry.split in entries:
+            findings.append(OutputFinding("manifest", entry.split, "is in the manifest twice"))
+        entries[entry.split] = entry
+    if manifest.plan != plan.sha256:
+        findings.append(OutputFinding("manifest", name, f"belongs to plan {manifest.plan}, expected {plan.sha256}"))
+    return entries, manifest
+
+
+def _beside(table: LakeTable, plans: Sequence[JobPlan], end: TableEnd | None) -> Iterator[OutputFinding]:
+    """Records of the table outside of what the rounds wrote, of the same partitions."""
+    first: dict[tuple[str, int], int] = {}
+    for plan in plans:
+        for one in plan.partitions:
+            if one.splits:
+                first.setdefault((one.topic, one.partition), one.start)
+    offsets = {} if end is None else end.offsets
+    for (topic, partition), start in first.items():
+        stop = offsets.get(topic, {}).get(str(partition), start)
+        for low, high, where in ((0, start, f"before offset {start}"), (stop, _LAST, f"from offset {stop} on")):
+            count = sum(batch.num_rows for batch in table.records(topic, partition, low, high)) if low < high else 0
+            if count:
+                text = f"has {count:,} records of {topic}-{partition} {where}, which no round wrote"
+                yield OutputFinding("unlisted", table.name, text)
 
 
 def check_split(
-    split: JobSplit, entry: DoneEntry, target: TargetStore, output: OutputOptions, source: JobSource | None = None
+    split: JobSplit, entry: DoneEntry, files: SplitRecords, output: OutputOptions, source: JobSource | None = None
 ) -> SplitVerdict:
-    """Compare the files of a split with its entry, and with the segments.
+    """Compare the records of a split with its entry, and with the segments.
 
     Args:
+        files: the records as its files, or the readers of its table, have them.
         source: what the segments are read from; ``None`` compares with the entry's checksum only.
 
     Raises:
         StorageError: the target or the source fails, other than by an object that is not there, or was replaced.
     """
-    files = SplitFiles(target, entry, output)
     digest = _digest_of(files.batches())
     findings = list(files.findings)
     if digest.value() != entry.digest:
@@ -234,6 +329,7 @@ class VerifyTask:
 
     Args:
         options: those of the data source; ``None`` where segments are not read again.
+        table: the one that the files belong to; ``None`` where they are all there is.
     """
 
     def __init__(
@@ -242,6 +338,7 @@ class VerifyTask:
         target: Destination,
         output: OutputOptions,
         options: Mapping[str, str] | None,
+        table: TablePlace | None = None,
     ) -> None:
         self._splits = SplitTexts([split for split, _ in pairs])
         self._entries = [json.dumps(entry.to_json()) for _, entry in pairs]
@@ -249,6 +346,7 @@ class VerifyTask:
         self._target = target
         self._output = output
         self._options = dict(options) if options is not None else None
+        self._table = table
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -273,13 +371,17 @@ class VerifyTask:
         options = options or ReadOptions(threads=1)
         with ExitStack() as stack:
             target = stack.enter_context(self._target.kept())
+            table = None if self._table is None else self._table.open()
             source: JobSource | None = None
             if self._options is not None:
                 source = stack.enter_context(kept_source(parse_options(self._options)))
 
             def check(index: int) -> Iterator[SplitVerdict]:
                 entry = DoneEntry.from_json(json.loads(self._entries[index]))
-                yield check_split(self._splits[index], entry, target, self._output, source)
+                files: SplitRecords = SplitFiles(target, entry, self._output)
+                if table is not None:
+                    files = TableRecords(table, entry, self._output)
+                yield check_split(self._splits[index], entry, files, self._output, source)
 
             most_bytes = options.most_bytes_ahead(is_remote=True)  # a split's files are held whole
             most_fetched = 0 if source is None else max(1, most_bytes // 4)

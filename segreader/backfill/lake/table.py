@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -68,8 +68,7 @@ class LakeTable(Protocol):
     ``StorageError`` with the table's name.
     """
 
-    kind: str
-    """``iceberg`` or ``delta``."""
+    kind: Literal["iceberg", "delta"]
 
     @property
     def name(self) -> str:

@@ -1,0 +1,139 @@
+"""Tables of Iceberg and Delta from history, without Spark: ``append`` adds what a table does not have yet.
+
+The table says where it ends, so each record is in it once, whatever was killed before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from segreader.backfill.engine import LocalEngine
+from segreader.backfill.job import Job
+from segreader.backfill.job_plan import DEFAULT_COMMIT_BYTES, DEFAULT_SPLIT_BYTES, JobRequest
+from segreader.backfill.lake.table import LakeTable, Offsets
+from segreader.backfill.output import OutputOptions, parse_partition_by
+from segreader.backfill.report import Completeness
+from segreader.backfill.task import Destination
+from segreader.errors import OptionError
+from segreader.spark.credentials import resolve_storage
+from segreader.values import dataclass
+
+if TYPE_CHECKING:
+    import deltalake
+    import pyiceberg.table
+
+__all__ = ["Appended", "append"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """What an append did.
+
+    Args:
+        records, files: that it added; none if the table had everything.
+        offsets: where the table ends now: ``{"orders": {"0": 3026}}``.
+        losses: what was asked for and is not there, as sentences, where the options let it go on.
+    """
+
+    records: int
+    files: int
+    offsets: Offsets
+    losses: tuple[str, ...] = ()
+
+
+def append(
+    table: pyiceberg.table.Table | deltalake.DeltaTable | str | os.PathLike[str],
+    location: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    pattern: str | None = None,
+    options: Mapping[str, str] | None = None,
+    partition_by: str = "",
+    file_bytes: int = 128 << 20,
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    commit_bytes: int = DEFAULT_COMMIT_BYTES,
+    processes: int | None = None,
+    credentials: str = "default",
+    storage_options: Mapping[str, str] | None = None,
+) -> Appended:
+    """Add the records of topics that a table does not have yet, read from their tiered segments.
+
+    The first append to a table reads from the earliest offset, or where ``options`` say; each later one from where the
+    table ends. Processes of this machine decode and write Parquet; this one commits. Killed at any time and called
+    again, it goes on; nothing is in the table twice.
+
+    Args:
+        table: of pyiceberg, of deltalake, or the location of a Delta table, which need not be there yet.
+        location: a directory or a bucket with tiered segments.
+        topic, pattern: one of the two: a name, or a regular expression of names.
+        options: of the read, by the names of ``spark.read.format("segreader")``: ``endingTimestamp``, ``valueSchema``.
+        partition_by: of a table that is not there yet: ``"day(timestamp), bucket(16, key)"``.
+        file_bytes: what a file aims at.
+        split_bytes: stored bytes that a process reads at a time; smaller segments are joined.
+        commit_bytes: stored bytes after which what was written is committed.
+        processes: by default one for each core.
+        credentials: name of what gives credentials for the location and the table: ``default``, ``env:PREFIX``,
+            ``module:callable``.
+        storage_options: settings of the table's store for the processes that write; a secret is ``env:VARIABLE``.
+
+    Raises:
+        ConcurrentWriteError: somebody else wrote to the table meanwhile.
+        DivergedPositionError, RecreatedTopicError: the table has records of another history, or of another topic.
+        OptionError: an option is unknown, or the table cannot have these columns.
+        SegreaderError: while reading or writing.
+    """
+    if (topic is None) == (pattern is None):
+        raise OptionError("name what to read: either topic or pattern")
+    settings = dict(storage_options or {})
+    lake = _opened(table, credentials, settings)
+    chosen = {"subscribe": topic} if topic is not None else {"subscribePattern": str(pattern)}
+    read = {
+        "location": os.fspath(location),
+        "includeHeaders": "true",
+        "credentials": credentials,
+        **chosen,
+        **(options or {}),
+    }
+    request = JobRequest(
+        wanted={"location": read["location"], **chosen, **(options or {}), "partition-by": partition_by},
+        options=read,
+        output=OutputOptions(table=lake.kind, file_bytes=file_bytes, partition_by=parse_partition_by(partition_by)),
+        split_bytes=split_bytes,
+        commit_bytes=commit_bytes,
+    )
+    place = lake.location if lake.exists else lake.name if lake.kind == "delta" else os.curdir
+    job = Job(request=request, destination=Destination(place, credentials, settings), table=lake, goes_on=True)
+    engine = LocalEngine(processes)
+    done: list[Completeness] = []
+    while (one := job.begin()) is not None:
+        done.append(job.finish(one, job.write(one, engine)))
+        if not one.is_resumed:
+            break
+    end = lake.end() if lake.exists else None
+    return Appended(
+        records=sum(found.total("records") for found in done),
+        files=sum(found.total("files") for found in done),
+        offsets={} if end is None else end.offsets,
+        losses=tuple(text for found in done for text in found.losses),
+    )
+
+
+def _opened(table: Any, credentials: str, settings: Mapping[str, str]) -> LakeTable:
+    kind = type(table).__module__.partition(".")[0]
+    if kind == "pyiceberg":
+        from segreader.backfill.lake.iceberg import IcebergTable  # one of the two formats is imported
+
+        return IcebergTable.of(table)
+    from segreader.backfill.lake.delta import DeltaLakeTable, open_delta
+
+    if kind == "deltalake":
+        return DeltaLakeTable.of(table)
+    if not isinstance(table, str | os.PathLike):
+        raise OptionError(
+            "this is no table", found=type(table).__name__, expected="a table of pyiceberg or deltalake, or a location"
+        )
+    place = os.fspath(table)
+    place = place if "://" in place else os.path.abspath(place)
+    return open_delta(place, resolve_storage(credentials, place, settings))
