@@ -1,0 +1,152 @@
+"""Iceberg tables as other readers see them: pyiceberg, Polars, DuckDB, Spark; in a directory and in a bucket."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+from iceberg_lake import ending, filled, offsets_in, opened, records, written
+from kafka_kit.jars import fetch_jars
+from servers.pool import ServerPool, skip_or_fail
+from servers.process import NotAvailableError
+
+from segreader.backfill.lake.iceberg import IcebergTable, open_iceberg
+from segreader.backfill.output import SCHEMA, parse_partition_by
+from segreader.errors import AccessDeniedError, ConcurrentWriteError, StorageError
+
+ROOT = Path(__file__).parents[2]
+SPARK = "4.0.0"
+BY = "day(timestamp), bucket(4, key)"
+QUERY = """
+import json, sys
+from pyspark.sql import SparkSession
+
+jars, metadata = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]").config("spark.jars", jars).config("spark.driver.memory", "1g")
+    .config("spark.ui.enabled", "false").getOrCreate()
+)
+table = spark.read.format("iceberg").load(metadata)
+table.createOrReplaceTempView("orders")
+rows = spark.sql("SELECT partition, offset, hex(key), hex(value), headers[0].key FROM orders ORDER BY offset")
+some = spark.sql("SELECT count(*) FROM orders WHERE timestamp >= '2023-11-15T00:00:00Z' AND key = X'6B65792037303030'")
+types = {field.name: field.dataType.simpleString() for field in table.schema}
+print("TOLD" + json.dumps([[list(row) for row in rows.collect()], some.collect()[0][0], types]))
+spark.stop()
+"""
+
+
+def latest(table: IcebergTable) -> str:
+    return table._load().metadata_location
+
+
+def test_pyiceberg_and_polars_read_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import polars as pl
+
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # it warns where its own is not installed
+    table = opened(tmp_path)
+    filled(table, [4000, 8000], partition_by=BY)
+    want = pa.Table.from_batches([records(0, 8000)])
+    columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    for _ in range(2):
+        theirs = table._load().scan().to_arrow().sort_by("offset")
+        assert theirs.select(columns).cast(want.select(columns).schema).equals(want.select(columns))
+        frame = pl.scan_iceberg(latest(table)).sort("offset").collect()
+        assert frame["value"].to_list() == want.column("value").to_pylist()
+        assert frame["headers"].to_list() == want.column("headers").to_pylist()
+        late = pl.scan_iceberg(latest(table)).filter(pl.col("offset") >= 7990).select("offset").collect()
+        assert sorted(late["offset"].to_list()) == list(range(7990, 8000))
+        table.compact(1 << 20)
+
+
+def test_duckdb_reads_the_records(tmp_path: Path) -> None:
+    import duckdb
+
+    table = opened(tmp_path)
+    filled(table, [4000, 8000], partition_by=BY)
+    with duckdb.connect() as connection:
+        try:
+            connection.execute("INSTALL iceberg")
+            connection.execute("LOAD iceberg")
+        except duckdb.Error as error:
+            skip_or_fail("duckdb-iceberg", f"DuckDB's iceberg extension cannot be had: {str(error).splitlines()[0]}")
+        query = 'SELECT value FROM iceberg_scan(?) ORDER BY "offset"'
+        rows = connection.execute(query, [latest(table).removeprefix("file://")]).fetchall()
+    assert [row[0] for row in rows] == records(0, 8000).column("value").to_pylist()
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark-jobs")
+def test_spark_reads_the_records(tmp_path: Path) -> None:
+    if pyspark.__version__ != SPARK:
+        pytest.skip(f"Iceberg is fetched for Spark {SPARK}, this is {pyspark.__version__}")
+    try:
+        jars = ",".join(map(str, fetch_jars(ROOT / "tests" / "support" / "table_formats.xml").glob("*.jar")))
+    except NotAvailableError as error:
+        skip_or_fail("maven", error.message)
+    table = opened(tmp_path)
+    filled(table, [100, 8000], partition_by=BY)
+    table.compact(1 << 20)
+    filled(table, [8010], partition_by=BY)
+    line = [sys.executable, "-c", QUERY, jars, latest(table)]
+    done = subprocess.run(line, cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows, some, types = json.loads(done.stdout.partition("TOLD")[2])
+
+    want = records(0, 8010).to_pylist()
+    assert rows == [
+        [
+            one["partition"],
+            one["offset"],
+            one["key"].hex().upper(),
+            None if one["value"] is None else one["value"].hex().upper(),
+            one["headers"][0]["key"] if one["headers"] else None,
+        ]
+        for one in want
+    ]
+    assert some == 1
+    assert types["timestamp"] == "timestamp"
+    assert types["headers"] == "array<struct<key:string,value:binary>>"
+
+
+@pytest.mark.xdist_group("servers")
+def test_a_table_in_a_bucket_takes_commits_and_is_compacted(tmp_path: Path, servers: ServerPool) -> None:
+    server = servers.get("moto")
+    server.upload({})
+    options = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"s3://{server.bucket}/{uuid.uuid4().hex}",
+        "s3.endpoint": server.endpoint,
+        "s3.access-key-id": server.key,
+        "s3.secret-access-key": server.secret,
+        "s3.region": "us-east-1",
+    }
+    one, other = (open_iceberg("db.orders", "lake", options) for _ in range(2))
+    ids = one.prepare(SCHEMA, parse_partition_by(BY))
+
+    def files(start: int, stop: int) -> Any:
+        return written(one, ids, start, stop, partition_by=BY, storage_options=server.storage_options)
+
+    one.commit(files(0, 100), None, ending(100))
+    other.commit(files(100, 200), ending(100), ending(200))
+    with pytest.raises(ConcurrentWriteError):
+        one.commit(files(100, 300), ending(100), ending(300))
+    assert one.location.startswith("s3://")
+    assert all(name.startswith("data/topic=orders/") for name in one.files())
+    assert one.compact(1 << 20).files_before == 8
+    assert offsets_in(one) == list(range(200))
+
+    for wrong, kind in (({"s3.endpoint": "http://127.0.0.1:1"}, StorageError),):
+        with pytest.raises(kind) as caught:
+            open_iceberg("db.orders", "lake", options | wrong).end()
+        assert not isinstance(caught.value, AccessDeniedError)
+        assert server.secret not in str(caught.value)
