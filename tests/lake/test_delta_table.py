@@ -316,7 +316,7 @@ def test_partitions_that_a_job_cannot_fill_are_refused(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_of_the_partitions_are_refused(table: DeltaLakeTable) -> None:
-    table.prepare(SCHEMA, (PartitionField("day", PrimitiveType("timestamp")),))
+    table.prepare(SCHEMA, (PartitionField("day", "timestamp"),))
     with pytest.raises(OptionError, match="not written for the partitions"):
         table.commit(split_files(table, made(0, 10)), None, end_at(10))
 
