@@ -73,7 +73,7 @@ def delete_row(table: IcebergTable, file: DataFile, position: int) -> None:
     producer = theirs.transaction().update_snapshot().fast_append()
     producer.append_data_file(made)
     producer.new_manifest_writer = lambda spec: _Deletes(  # type: ignore[method-assign]
-        spec, theirs.schema(), producer.new_manifest_output(), producer.snapshot_id, "gzip"
+        spec, theirs.schema(), producer.new_manifest_output(), producer.snapshot_id, "deflate"
     )
     updates, requirements = producer._commit()
     theirs.catalog.commit_table(theirs, requirements, updates)

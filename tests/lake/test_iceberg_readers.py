@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,10 @@ import pytest
 from iceberg_lake import ending, filled, offsets_in, opened, records, written
 from kafka_kit.jars import fetch_jars
 from servers.pool import ServerPool, skip_or_fail
-from servers.process import NotAvailableError
+from servers.process import NotAvailableError, free_port, running
 
 from segreader.backfill.lake.iceberg import IcebergTable, open_iceberg
+from segreader.backfill.lake.table import TableEnd
 from segreader.backfill.output import SCHEMA, parse_partition_by
 from segreader.errors import AccessDeniedError, ConcurrentWriteError, StorageError
 
@@ -150,3 +154,57 @@ def test_a_table_in_a_bucket_takes_commits_and_is_compacted(tmp_path: Path, serv
             open_iceberg("db.orders", "lake", options | wrong).end()
         assert not isinstance(caught.value, AccessDeniedError)
         assert server.secret not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Properties of Iceberg's own REST catalog, with its tables in a directory."""
+    java = shutil.which("java")
+    if java is None:
+        skip_or_fail("maven", "Iceberg's REST catalog needs Java")
+    try:
+        jars = fetch_jars(ROOT / "tests" / "support" / "iceberg_rest.xml")
+    except NotAvailableError as error:
+        skip_or_fail("maven", error.message)
+    root, port = tmp_path_factory.mktemp("rest"), free_port()
+    settings = {
+        "CATALOG_URI": f"jdbc:sqlite:{root}/rest.db",
+        "CATALOG_WAREHOUSE": f"file://{root}/lake",
+        "CATALOG_REST_PORT": str(port),
+    }
+    command = [java, "-Xmx256m", "-cp", f"{jars}/*", "org.apache.iceberg.rest.RESTCatalogServer"]
+    with running(command, root / "rest.log", f"http://127.0.0.1:{port}/v1/config", env=os.environ | settings):
+        yield {"uri": f"http://127.0.0.1:{port}"}
+
+
+@pytest.mark.xdist_group("iceberg-rest")
+def test_a_rest_catalog_lets_one_of_many_writers_win_each_time(rest: dict[str, str]) -> None:
+    names = [open_iceberg("db.orders", "rest", rest) for _ in range(4)]
+    ids = names[0].prepare(SCHEMA, ())
+    start = None
+    for stop in (10, 20, 30):
+        begin = 0 if start is None else start.offsets["orders"]["0"]
+        files = [written(one, ids, begin, stop) for one in names]
+
+        def commit(number: int, start: TableEnd | None = start, stop: int = stop, files: Any = files) -> bool:
+            try:
+                names[number].commit(files[number], start, ending(stop))
+            except ConcurrentWriteError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(commit, range(4))) == 1
+        start = names[0].end()
+        assert start is not None
+        assert start.offsets == {"orders": {"0": stop}}
+    assert offsets_in(names[1]) == list(range(30))
+    assert names[2].compact(1 << 20).files_before == 3
+    assert offsets_in(names[3]) == list(range(30))
+
+
+@pytest.mark.xdist_group("iceberg-rest")
+def test_a_rest_catalog_that_is_not_there_is_told() -> None:
+    with pytest.raises(StorageError, match=r"db\.orders") as caught:
+        open_iceberg("db.orders", "rest", {"uri": f"http://user:canary@127.0.0.1:{free_port()}"}).end()
+    assert "canary" not in str(caught.value)

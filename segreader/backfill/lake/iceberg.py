@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import pyarrow as pa
 
@@ -92,7 +92,7 @@ class IcebergTable:
         identifier: the parts of the table's name.
     """
 
-    kind = "iceberg"
+    kind: Literal["iceberg", "delta"] = "iceberg"
 
     def __init__(self, catalog: Catalog, identifier: tuple[str, ...]) -> None:
         self._catalog = catalog
