@@ -17,6 +17,7 @@ from segreader.backfill.output import OutputOptions, parse_partition_by
 from segreader.backfill.report import Completeness
 from segreader.backfill.task import Destination
 from segreader.errors import OptionError
+from segreader.isolation import IsolationLevel
 from segreader.spark.credentials import resolve_storage
 from segreader.values import dataclass
 
@@ -97,7 +98,11 @@ def append(
         **(options or {}),
     }
     request = JobRequest(
-        wanted={"location": read["location"], **chosen, **(options or {}), "partition-by": partition_by},
+        wanted={
+            "isolation": read.get("isolationLevel", IsolationLevel.READ_COMMITTED.value),
+            "to": lake.kind,
+            **{name: text for name, text in read.items() if name != "includeHeaders"},
+        },
         options=read,
         output=OutputOptions(table=lake.kind, file_bytes=file_bytes, partition_by=parse_partition_by(partition_by)),
         split_bytes=split_bytes,

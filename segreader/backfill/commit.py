@@ -78,7 +78,8 @@ def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool
     if not put_manifest(target, plan, entries, found):
         there = read_manifest(target, plan.round)
         if there is None or not _says(there, plan, entries):
-            text = f"{manifest_name(plan.round)} is that of a job that was replaced and still ran; end it, and begin anew with --force"
+            name = manifest_name(plan.round)
+            text = f"{name} is that of a job that was replaced and still ran; end it, and begin anew with --force"
             return replace(found, findings=(text,))
     if cleans:
         target.delete(orphans(sizes, entries))

@@ -91,6 +91,8 @@ _LASTING: Final = (
 )
 _LASTING_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 
+_CONTROL_GROUPS: Final = Path("/sys/fs/cgroup")
+
 _LOG: Final = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
@@ -219,22 +221,27 @@ class LocalEngine:
                 raise outcome.error
         finally:
             pool.stop()
-            self._kept = pool.kept
+            if self._keeps:
+                self._kept += pool.kept
+            else:
+                _end(pool.kept, at_once=False)
 
     def _note(self, note: str) -> None:
         self.notes.append(note)
         _LOG.warning("%s", note)
 
 
-def allowed_cores() -> int:
-    """Cores that this process may use: those that it may run on, or the share of its container if that is less."""
-    return max(1, min(usable_cores(), *(ceil(share) for share in _shares_of_container())))
+def allowed_cores(control_groups: Path = _CONTROL_GROUPS) -> int:
+    """Cores that this process may use: those that it may run on, or the share of its container if that is less.
+
+    Args:
+        control_groups: where Linux shows a container its limits.
+    """
+    return max(1, min([usable_cores(), *map(ceil, _shares_of_container(control_groups))]))
 
 
-def _shares_of_container() -> Iterator[float]:
+def _shares_of_container(folder: Path) -> Iterator[float]:
     """Cores by the limits of control groups: version 2, and version 1."""
-    folder = Path("/sys/fs/cgroup")
-    yield float(os.cpu_count() or 1)
     with suppress(OSError, ValueError):
         quota, period = (folder / "cpu.max").read_text().split()
         yield int(quota) / int(period)  # or `max`
@@ -715,6 +722,8 @@ def _work(channel: socket.socket, inbox: SimpleQueue[bytes]) -> None:
             except Exception as error:
                 tell(_Tells.FAILED, _portable(_unusable(error)))
             else:
+                if "pyarrow" in sys.modules:
+                    leave_pandas_out()
                 tell(_Tells.LOADED)
             continue
         try:
@@ -731,6 +740,33 @@ def _work(channel: socket.socket, inbox: SimpleQueue[bytes]) -> None:
         if is_first:
             gc.freeze()  # what was imported is not looked at again
             is_first = False
+
+
+class _NoPandas:
+    """A finder of modules that finds no pandas, and leaves all others to others."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is left out of this process", name=name)
+
+
+def leave_pandas_out() -> None:
+    """Have Arrow do without pandas for as long as this process lives, if it has not imported it yet.
+
+    Given its first Python number, Arrow imports pandas to know whether the number is a value of that: 0.2 s of CPU.
+    Importing pandas still works; only ``to_pandas`` and ``from_pandas`` do not. For programs, never a library.
+    Source: pyarrow 22 ``pandas-shim.pxi``, which looks once.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def _unusable(error: Exception) -> OptionError:

@@ -6,6 +6,7 @@ or whether somebody else has written to it, is known even where the ledger is lo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -149,15 +150,17 @@ class Job:
                 end = table.end((one.topic, one.partition) for one in last.partitions)
                 number = last.round + 1
                 done = committed(last, end)
-                if done is not None and (len(done) < len(last.splits) or not self.goes_on):
-                    require_same(last, self.request.wanted, table.name, goes_on=self.goes_on)
+                if self.goes_on:
+                    require_same(last, self.request.wanted, table.name, goes_on=True)
+                is_ours = self.goes_on or dict(last.wanted) == dict(self.request.wanted)
+                if is_ours and done is not None and (len(done) < len(last.splits) or not self.goes_on):
                     entries = {key: entry for key, entry in collect(target, last).items() if entry.plan == last.name}
                     return Round(last, target, destination, entries, done, is_resumed=True, end=end)
             if not self.goes_on:
                 raise OptionError(
                     "the table is there already",
                     source=table.name,
-                    found="what this job did not write" if end is None else f"a table that ends at {end.offsets}",
+                    found="what no job wrote" if end is None else f"a table that ends at {json.dumps(end.offsets)}",
                     hint="Add what is there since with --continue, or name another table",
                 )
             if last is None:  # entries without their plan say nothing

@@ -69,7 +69,8 @@ _OF_TABLES = ("table", "partition_by", "field_ids")
 learnt(OutputOptions)
 learnt(TableEnd)
 learnt(PartitionRange)
-_OF_ONE_ROUND = ("start", "end", "offsets", "split-bytes", "file-bytes", "codec")
+_OF_THE_TARGET = ("isolation", "layout", "hive", "sink", "to", "partition-by")
+"""What all rounds of a target have in common; what is read, and how much at a time, may change."""
 _SHOWN_AS = {"layout": "output-layout", "segment-layout": "layout", "tail": "bootstrap-servers"}
 """The request in a plan has the names of version 1; where flags differ, their names of today."""
 
@@ -297,8 +298,8 @@ class _History:
                 offset=lost.decided,
                 found=f"a log that has offsets up to {lost.common} in common",
                 expected=f"everything below {at}",
-                hint="An unclean leader election took records or markers away, or this is an older copy: take back what "
-                f"the target has from offset {lost.decided} on, or fill another target",
+                hint="An unclean leader election took records or markers away, or this is an older copy: take back "
+                f"what the target has from offset {lost.decided} on, or fill a new one",
             )
 
     def known_of(self, one: PartitionRange) -> PartitionRange:
@@ -457,7 +458,7 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_
 
     Args:
         source: the target, for the message.
-        goes_on: whether only what is to come is asked for: where it begins and ends may differ then.
+        goes_on: whether a round is added: only what shapes the target must be the same then.
 
     Raises:
         OptionError: the plan was made for something else; it names the differences.
@@ -465,14 +466,15 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_
     differences = [
         f"{_SHOWN_AS.get(name, name)} {plan.wanted.get(name, 'not given')} there, {wanted.get(name, 'not given')} here"
         for name in dict.fromkeys((*plan.wanted, *wanted))
-        if plan.wanted.get(name) != wanted.get(name) and not (goes_on and name in _OF_ONE_ROUND)
+        if plan.wanted.get(name) != wanted.get(name)
+        and (not goes_on or (name in _OF_THE_TARGET and name in plan.wanted and name in wanted))
     ]
     if differences:
         raise OptionError(
             "the target belongs to another job",
             source=source,
             found="; ".join(differences),
-            hint="Choose another target, or replace its contents with --force",
+            hint="Give the same" if goes_on else "Choose another target, or replace its contents with --force",
         )
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
 import msgspec
@@ -118,7 +118,7 @@ class DeltaLakeTable:
         options: as deltalake takes them.
     """
 
-    kind = "delta"
+    kind: Literal["iceberg", "delta"] = "delta"
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self._uri = uri

@@ -58,7 +58,9 @@ class TablePlace:
         if self.kind == "iceberg":
             from segreader.backfill.lake.iceberg import open_iceberg  # one of the two formats is imported
 
-            return open_iceberg(self.name, self.catalog, {name: _value_of(name, text) for name, text in self.options.items()})
+            return open_iceberg(
+                self.name, self.catalog, {name: _value_of(name, text) for name, text in self.options.items()}
+            )
         if self.kind == "delta":
             from segreader.backfill.lake.delta import open_delta
 

@@ -1,0 +1,173 @@
+"""Backfills into every kind of target that go on: each record once, whoever stops or writes in between."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from growing_bucket import GrowingBucket
+from lake_targets import Key, Target
+
+from segreader import lake, scan
+from spark_jobs.backfill import main
+from spark_jobs.verify import main as verify
+
+KINDS = ("parquet", "delta", "iceberg")
+TOPICS = ("multi", "txn-span", "codec-zstd", "txn-interleaved")
+
+
+def _run(bucket: GrowingBucket, target: Target, *more: str) -> int:
+    pattern = "|".join(TOPICS)
+    return main(["--location", str(bucket.root), "--pattern", pattern, *target.flags, *more])
+
+
+def _wanted(bucket: GrowingBucket) -> Counter[Key]:
+    found: Counter[Key] = Counter()
+    for topic in TOPICS:
+        rows: list[dict[str, Any]] = (
+            scan(str(bucket.root), topic=topic, columns=["topic", "partition", "offset"]).to_arrow().to_pylist()
+        )
+        found.update((row["topic"], row["partition"], row["offset"]) for row in rows)
+    return found
+
+
+@pytest.fixture(params=KINDS)
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    return Target(request.param, tmp_path / "target")
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> GrowingBucket:
+    return GrowingBucket(tmp_path / "bucket", *TOPICS)
+
+
+def test_each_run_adds_what_was_uploaded_since_and_verify_proves_it(bucket: GrowingBucket, target: Target) -> None:
+    while bucket:
+        bucket.upload()
+        assert _run(bucket, target, "--continue") == 0
+        assert target.keys() == _wanted(bucket)
+
+    assert verify([*target.flags, "--source"]) == 0
+
+
+def test_with_nothing_new_the_target_stays_as_it_is(
+    bucket: GrowingBucket, target: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket.upload(2)
+    _run(bucket, target, "--continue")
+    before = {path: path.stat().st_mtime_ns for path in target.files.rglob("*") if path.is_file()}
+
+    assert _run(bucket, target, "--continue") == 0
+    assert "nothing new" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in target.files.rglob("*") if path.is_file()} == before
+
+
+def test_a_dry_run_plans_what_is_new_and_writes_nothing(
+    bucket: GrowingBucket, target: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket.upload()
+    assert _run(bucket, target, "--dry-run") == 0
+    assert not list(target.place.rglob("*.parquet"))
+    _run(bucket, target)
+    bucket.upload()
+    before = {path for path in target.files.rglob("*") if path.is_file()}
+    capsys.readouterr()
+
+    assert _run(bucket, target, "--continue", "--dry-run") == 0
+    assert "1905 - " in capsys.readouterr().out  # where partition 0 of multi goes on
+    assert {path for path in target.files.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_goes_on_exactly_where_it_ends_without_its_ledger(
+    bucket: GrowingBucket, tmp_path: Path, kind: str
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    bucket.upload()
+    _run(bucket, target)
+    shutil.rmtree(target.files / "_job")
+    (target.files / "_manifest.json").unlink()
+    bucket.upload(9)
+
+    assert _run(bucket, target, "--continue") == 0
+    assert target.keys() == _wanted(bucket)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_an_existing_table_is_refused_unless_the_job_goes_on(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    bucket.upload()
+    _run(bucket, target)
+    bucket.upload()
+
+    assert _run(bucket, target, "--isolation", "read_uncommitted") == 2
+    assert "--continue" in capsys.readouterr().err
+
+
+def test_each_commit_has_a_prefix_of_each_partition(bucket: GrowingBucket, tmp_path: Path) -> None:
+    target = Target("delta", tmp_path / "target")
+    bucket.upload(9)
+
+    assert _run(bucket, target, "--commit-bytes", "1", "--split-bytes", "64k") == 0
+    from deltalake import DeltaTable
+
+    versions = DeltaTable(str(target.files)).version()
+    assert versions > 5
+    for version in range(1, versions + 1):
+        rows = DeltaTable(str(target.files), version=version).to_pyarrow_table(columns=["topic", "partition", "offset"])
+        first = scan(str(bucket.root), topic="multi", columns=["partition", "offset"]).to_arrow()
+        for number in range(4):
+            there = _offsets(rows, "multi", number)
+            assert (
+                there
+                == _offsets(first.append_column("topic", pa.array(["multi"] * len(first))), "multi", number)[
+                    : len(there)
+                ]
+            )
+    assert target.keys() == _wanted(bucket)
+
+
+def _offsets(rows: pa.Table, topic: str, partition: int) -> list[int]:
+    return sorted(row["offset"] for row in rows.to_pylist() if row["topic"] == topic and row["partition"] == partition)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_small_files_are_joined_and_the_job_goes_on_behind_them(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    for _ in range(2):
+        bucket.upload()
+        _run(bucket, target, "--continue")
+    before = target.keys()
+
+    assert main(["--compact", *target.flags]) == 0
+    assert "files, now" in capsys.readouterr().out
+    assert target.keys() == before
+    bucket.upload(9)
+    assert _run(bucket, target, "--continue") == 0
+    assert target.keys() == _wanted(bucket)
+    assert verify([*target.flags, "--source"]) == 0
+
+
+def test_append_adds_to_a_table_of_either_library(bucket: GrowingBucket, tmp_path: Path) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    target = Target("iceberg", tmp_path / "target")
+    bucket.upload()
+    _run(bucket, target)
+    bucket.upload(9)
+    table = load_catalog("default", **target.catalog_options).load_table("db.records")
+
+    done = lake.append(table, bucket.root, pattern="|".join(TOPICS))
+    assert done.records > 0
+    assert target.keys() == _wanted(bucket)
+    place = tmp_path / "delta"
+    assert lake.append(place, bucket.root, topic="multi").records == 12_000
+    assert lake.append(place, bucket.root, topic="multi").records == 0
