@@ -755,7 +755,7 @@ def leave_pandas_out() -> None:
 
     Given its first Python number, Arrow imports pandas to know whether the number is a value of that: 0.2 s of CPU.
     Importing pandas still works; only ``to_pandas`` and ``from_pandas`` do not. For programs, never a library.
-    Source: pyarrow 22 ``pandas-shim.pxi``, which looks once.
+    Source: pyarrow 26 ``pandas-shim.pxi``, which looks once.
     """
     if "pandas" in sys.modules:
         return

@@ -32,6 +32,7 @@ from engine_tasks import (
     Squares,
     Surroundings,
     UnpicklableError,
+    UsesArrow,
     WontTravelError,
     Yields,
 )
@@ -127,6 +128,29 @@ def test_as_many_processes_as_cores_by_default() -> None:
     assert repr(LocalEngine()) == f"LocalEngine(processes={allowed_cores()}, attempts=4)"
 
 
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "100000 100000\n"}, 1),
+        ({"cpu.max": "1000 100000\n"}, 1),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "max 100000\n"}, 64),
+        ({"cpu.max": "what"}, 64),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64),
+        ({}, 64),
+    ],
+)
+def test_a_container_may_have_fewer_cores(
+    files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "usable_cores", lambda: 64)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert allowed_cores(tmp_path) == cores
+
+
 def test_processes_are_kept_from_run_to_run_in_a_block(tmp_path: Path) -> None:
     with LocalEngine(2) as local:
         first = set(local.run(Processes(), [[0], [1], [2]]))
@@ -160,6 +184,28 @@ def test_a_worker_has_our_path_and_nothing_else_of_ours() -> None:
         assert one["arrow_threads"] == os.environ.get("OMP_NUM_THREADS", str(max(1, allowed_cores() // 2)))
         assert one["stdin"] == b""
         assert one["sockets"] == 1
+
+
+def test_arrow_imports_no_pandas_in_a_worker() -> None:
+    assert set(LocalEngine(2).run(UsesArrow(), GROUPS)) == {(True, False)}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_job_imports_no_spark_in_any_process(processes: int, tmp_path: Path) -> None:
+    for package in ("pyspark", "py4j"):
+        (tmp_path / f"{package}.py").write_text("raise RuntimeError(f'{__name__} is imported')\n")
+    location = ROOT / "fixtures" / "corpus" / "aiven-plain" / "remote"
+    job = ["--location", str(location), "--pattern", ".*", "--target", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.backfill", *job, "--engine", "local", "--processes", str(processes)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "PATH": "", "JAVA_HOME": ""},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("out/**/*.parquet"))) == 7
 
 
 def test_a_script_without_main_guard_is_not_run_again(tmp_path: Path) -> None:
@@ -392,7 +438,7 @@ def test_an_error_stops_what_others_are_at(tmp_path: Path) -> None:
 def test_ctrl_c_ends_workers(task: type, tmp_path: Path) -> None:
     driver = _driver(task, tmp_path)
     workers = _wait_for(lambda: _busy(driver.pid, tmp_path))
-    for process in (driver.pid, *workers):  # a terminal sends it to all
+    for process in (*workers, driver.pid):  # a terminal sends it to all
         os.kill(process, signal.SIGINT)
 
     output, _ = driver.communicate(timeout=30)

@@ -218,6 +218,26 @@ class Surroundings:
             }
 
 
+class UsesArrow:
+    """Whether Arrow is imported, as by a task's own module, and whether it has imported pandas by itself."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _with_arrow, ()
+
+    def __call__(self, indexes: Sequence[int]) -> Iterator[tuple[bool, bool]]:
+        import pyarrow as pa
+
+        for index in indexes:
+            yield pa.scalar(index).as_py() == index, "pandas" in sys.modules
+
+
+def _with_arrow() -> UsesArrow:
+    import pyarrow as pa
+
+    assert pa.int64().bit_width == 64
+    return UsesArrow()
+
+
 def _is_socket(number: str) -> bool:
     try:
         return os.readlink(f"/proc/self/fd/{number}").startswith("socket:")
