@@ -1,0 +1,126 @@
+"""Writes docs/how-to/sizing.md: what a backfill takes, computed from measured figures and example prices.
+
+python -m docs.make_sizing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from segreader.backfill.job_plan import DEFAULT_SPLIT_BYTES
+from segreader.plan.cost import RANGE_SIZE
+from segreader.storage.target.bucket import PART_SIZE
+
+PAGE = Path(__file__).parent / "how-to" / "sizing.md"
+TERABYTES = (1, 40, 400)
+TASKS_CPU = 5.61 - 0.57
+JVM_CPU = 0.57
+"""CPU seconds per GB of columns, 100 B zstd, the dearest of the four topics in 2026-11-21-spark.md."""
+WRITTEN = 77 / 400
+"""Bytes of Parquet per byte of columns, of the same measurement."""
+GET, PUT, VCPU_HOUR = 0.0004 / 1000, 0.005 / 1000, 0.045
+"""Dollars, as examples."""
+BUSY = 0.8
+"""Part of the cores' time that is used: an assumption."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Machines, and what a GB costs them."""
+
+    name: str
+    machines: int
+    cpu: float
+    cores: int = 16
+    gbit: float = 10
+
+
+ENGINES = (
+    Engine("local", 1, TASKS_CPU),
+    Engine("spark", 10, TASKS_CPU + JVM_CPU),
+)
+
+
+def row(engine: Engine, terabytes: int) -> str:
+    """One line of an engine's table."""
+    size = terabytes * 10**12
+    written = size * WRITTEN
+    tasks = ceil(size / DEFAULT_SPLIT_BYTES)
+    cores = engine.machines * engine.cores
+    cpu_hours = size / 1e9 * engine.cpu / 3600
+    network_hours = (size + written) * 8 / (engine.machines * engine.gbit * 1e9) / 3600
+    hours = max(cpu_hours / cores / BUSY, network_hours)
+    gets = ceil(size / RANGE_SIZE) + tasks
+    puts = ceil(written / PART_SIZE) + 3 * tasks
+    requests, machines = gets * GET + puts * PUT, hours * cores * VCPU_HOUR
+    cells = (
+        f"{terabytes} TB",
+        f"{tasks:,}",
+        f"{cpu_hours:,.1f}",
+        f"{hours:,.2f}",
+        f"{gets:,}",
+        f"{puts:,}",
+        f"{requests:,.2f}",
+        f"{machines:,.2f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def table(engine: Engine) -> str:
+    """What an engine takes, by size."""
+    machines = "one machine" if engine.machines == 1 else f"{engine.machines} machines"
+    text = f"{machines} of {engine.cores} vCPUs and {engine.gbit:g} Gbit/s, {engine.cpu:.2f} CPU seconds per GB"
+    head = "| read | tasks | vCPU hours | hours | GET | PUT | requests, $ | machines, $ |"
+    lines = [f"### `--engine {engine.name}`: {text}", "", head, "| ---: " * 8 + "|"]
+    return "\n".join([*lines, *(row(engine, terabytes) for terabytes in TERABYTES)])
+
+
+def page() -> str:
+    """The whole page."""
+    tables = "\n\n".join(map(table, ENGINES))
+    return f"""# How large a backfill is
+
+Computed by `python -m docs.make_sizing` from CPU measured on 2026-11-21
+([results](../../benchmarks/results/2026-11-21-spark.md)); a test checks that this page is what the program writes.
+Nothing of these sizes was run. The prices are examples of 2026-11-24: ${GET * 1000:g} for 1,000 GET,
+${PUT * 1000:g} for 1,000 PUT, ${VCPU_HOUR:g} for a vCPU hour, and nothing for traffic inside a region.
+`segreader backfill --dry-run --prices` computes the reading of your own topics with your own prices.
+
+TB are 10^12 bytes of records before compression. Compressed segments mean fewer tasks, GET requests and bytes from the
+network than shown here, and the same CPU.
+
+{tables}
+
+## How it is computed
+
+| figure | formula |
+| --- | --- |
+| tasks | size / {DEFAULT_SPLIT_BYTES >> 20} MiB, the default of `--split-bytes` |
+| vCPU hours | GB x CPU seconds per GB / 3600 |
+| hours | the larger of vCPU hours / vCPUs / {BUSY} and (size + written) / network |
+| written | {WRITTEN:.4f} of the size: zstd Parquet, as measured with records of 100 bytes |
+| GET | size / {RANGE_SIZE >> 20} MiB + 1 for each task, which looks whether it is done |
+| PUT | written / {PART_SIZE >> 20} MiB + 3 for each task: begin and complete a file, and its done entry |
+| requests, $ | GET and PUT x their prices |
+| machines, $ | hours x vCPUs x the price of a vCPU hour |
+
+- **CPU** is that of records of 100 bytes in zstd, the dearest of the four topics measured: {TASKS_CPU:.2f} s/GB in the
+  tasks, and {JVM_CPU} s/GB in Spark's JVM. That the local engine takes what the tasks take is an assumption.
+- **The network** decides the hours here, for bytes are counted uncompressed. Of segments compressed to a fifth, the CPU
+  decides: divide the vCPU hours by the vCPUs, and by {BUSY}.
+- **{BUSY} of the cores' time** is an assumption. So is that the last tasks do not wait for one another: one partition's
+  large segments are split by `--split-bytes`.
+- **Listing and progress** are not counted: 1 request for 1,000 objects, and at most 1 a second while the job runs.
+- **Small segments** take at least 1 GET each, whatever their size: 10,000 of 1 MiB are 10,000 requests.
+
+## Which engine
+
+The local engine is enough while its hours are: it needs no Java, and a run that is killed goes on where it stopped.
+Take Spark where one machine's hours are too many: more machines take fewer hours, and cost about the same together.
+"""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
