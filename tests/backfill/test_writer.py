@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from written_splits import TOKEN, records_of, rows, write
 
-from segreader.backfill.done import DoneEntry
+from segreader.backfill.done import DoneEntry, parse_done
 from segreader.backfill.output import (
     SCHEMA,
     STAGING,
@@ -370,3 +370,11 @@ def test_the_records_of_a_table_are_checked_as_a_reader_sees_them() -> None:
     assert "cannot be read after 5 of 0 records" in damaged
     with pytest.raises(StorageError, match="is down"):
         shown(rows(5), error=StorageError("the catalog is down"))
+
+
+def test_an_entry_of_a_table_says_the_same_after_it_was_stored(tmp_path: Path) -> None:
+    output = replace(TABLE, partition_by=parse_partition_by("day(timestamp), topic, bucket(4, key)"))
+    entry = entry_of(write(tmp_path, output, rows(4, key=[None, b"a", b"b", b"c"])))
+
+    assert parse_done(entry.to_bytes(), "here") == entry
+    assert {file.partition[:2] for file in entry.files} == {(19675, "orders")}
