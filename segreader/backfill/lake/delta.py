@@ -47,7 +47,7 @@ from segreader.errors import (
     install_hint,
 )
 from segreader.storage.base import read_each
-from segreader.storage.options import Kind, find_storage_options, kind_of
+from segreader.storage.options import Kind, StorageOptions, find_storage_options, kind_of
 from segreader.storage.signed_url import redact
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 
-def open_delta(location: str, storage_options: Mapping[str, object] | None = None) -> DeltaLakeTable:
+def open_delta(location: str, storage_options: Mapping[str, object] | StorageOptions | None = None) -> DeltaLakeTable:
     """The Delta table at a location, which need not be there yet; no request is sent.
 
     Args:

@@ -11,7 +11,7 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from segreader.backfill.lake.delta_log import ActiveFile
-from segreader.backfill.lake.delta_rows import BATCH_ROWS, column_statistics
+from segreader.backfill.lake.delta_rows import batch_rows, column_statistics
 from segreader.backfill.output import DATA
 from segreader.errors import StorageError
 
@@ -93,7 +93,7 @@ def join_files(store: pa_fs.FileSystem, run: Sequence[ActiveFile], token: str, n
 
         for file in run:
             with store.open_input_file(file.name) as source, pq.ParquetFile(source) as opened:
-                for batch in opened.iter_batches(BATCH_ROWS, use_threads=False):
+                for batch in opened.iter_batches(batch_rows(opened.metadata), use_threads=False):
                     rows += batch.num_rows
                     pending.append(batch)
                     if sum(one.nbytes for one in pending) >= _ROW_GROUP_BYTES:

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from segreader.backfill.lake.delta_log import ActiveFile, WantedOffsets
 
-BATCH_ROWS: Final = 8192
+_BATCH_ROWS: Final = 8192
+_BATCH_BYTES: Final = 16 << 20
 
 
 class DeltaFileReader:
@@ -28,13 +29,13 @@ class DeltaFileReader:
             names = file.schema_arrow.names
             groups = [at for at in range(file.num_row_groups) if self._may_be_in(file.metadata.row_group(at))]
             columns = [name for name in self._schema.names if name in names and name not in self._file.partition]
-            rows = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns, use_threads=False)
+            rows = file.iter_batches(batch_rows(file.metadata), row_groups=groups, columns=columns, use_threads=False)
             found = (batch for one in rows if (batch := self._shaped(one)).num_rows)
             if self._is_sorted(file, groups):
                 yield from found
             elif some := list(found):
                 table = pa.Table.from_batches(some).sort_by("offset").combine_chunks()
-                yield from table.to_batches(BATCH_ROWS)
+                yield from table.to_batches(batch_rows(file.metadata))
 
     def _may_be_in(self, group: Any) -> bool:
         found = column_statistics(group, "offset")
@@ -80,6 +81,8 @@ def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """An array of a file as the type that the table has: with nulls for fields that the file lacks."""
     if array.type == kind:
         return array
+    if pa.types.is_large_list(array.type) or pa.types.is_list_view(array.type):
+        array = array.cast(pa.list_(array.type.value_field))
     if pa.types.is_struct(kind):
         parts, names = array.flatten(), [one.name for one in array.type]  # what is in a null struct is null
         children = [
@@ -133,6 +136,13 @@ def in_offset_order(readers: Sequence[DeltaFileReader]) -> Iterator[pa.RecordBat
 def _last(batch: pa.RecordBatch) -> int:
     offset: int = batch.column("offset")[batch.num_rows - 1].as_py()
     return offset
+
+
+def batch_rows(footer: pq.FileMetaData) -> int:
+    """How many records of a file are read at a time: fewer where they are large."""
+    stored: int = sum(footer.row_group(at).total_byte_size for at in range(footer.num_row_groups))
+    rows: int = footer.num_rows
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, stored)))
 
 
 def column_statistics(group: Any, name: str) -> Any:
