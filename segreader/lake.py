@@ -9,8 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from segreader.backfill.engine import LocalEngine
-from segreader.backfill.job import Job
+from segreader.backfill.job import Job, local_engine
 from segreader.backfill.job_plan import DEFAULT_COMMIT_BYTES, DEFAULT_SPLIT_BYTES, JobRequest
 from segreader.backfill.lake.table import LakeTable, Offsets
 from segreader.backfill.output import OutputOptions, parse_partition_by
@@ -110,10 +109,10 @@ def append(
     )
     place = lake.location if lake.exists else lake.name if lake.kind == "delta" else os.curdir
     job = Job(request=request, destination=Destination(place, credentials, settings), table=lake, goes_on=True)
-    engine = LocalEngine(processes)
     done: list[Completeness] = []
     while (one := job.begin()) is not None:
-        done.append(job.finish(one, job.write(one, engine)))
+        with local_engine(one, processes) as engine:
+            done.append(job.finish(one, job.write(one, engine)))
         if not one.is_resumed:
             break
     end = lake.end() if lake.exists else None

@@ -19,8 +19,7 @@ from typing import Any
 
 import click
 
-from segreader.backfill.engine import LocalEngine
-from segreader.backfill.job import Job, Round, Runner
+from segreader.backfill.job import Job, Round, Runner, local_engine
 from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan
 from segreader.backfill.lake.table import LakeTable
 from segreader.backfill.output import CODECS
@@ -269,7 +268,8 @@ def _engine(given: dict[str, Any]) -> Iterator[Engine]:
 
             yield start
     else:
-        yield lambda one: LocalEngine(given["processes"])
+        with ExitStack() as local:
+            yield lambda one: local.enter_context(local_engine(one, given["processes"]))
 
 
 def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str, Any], began: float) -> int:

@@ -86,6 +86,7 @@ def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool
     target.put_if_absent(SUCCESS, b"")
     if cleans:
         _forget_unfinished(target, plan.round, entries)
+        target.prune(STAGING)
     return found
 
 

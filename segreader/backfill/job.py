@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from segreader.backfill.commit import Entries, collect, commit, put_manifest, read_manifest
 from segreader.backfill.done import DoneEntry, parse_done
+from segreader.backfill.engine import LocalEngine, allowed_cores
 from segreader.backfill.job_plan import (
     JobPlan,
     JobRequest,
@@ -35,6 +36,7 @@ from segreader.storage.target.store import TargetStore
 from segreader.values import dataclass
 
 _DATA: Final = "data/"
+_WORTH_A_PROCESS: Final = 16 << 20
 
 
 class Runner(Protocol):
@@ -276,6 +278,18 @@ class Job:
             if cleans:
                 _remove_orphans(one.target, entries)
         return found
+
+
+def local_engine(one: Round, processes: int | None = None) -> LocalEngine:
+    """The processes of this machine that a round is worth: one that is started costs as much as decoding some MiB.
+
+    Args:
+        processes: as many as that, if given.
+    """
+    if processes is None and all(split.size for split in one.pending):
+        worth = sum(split.size for split in one.pending) // _WORTH_A_PROCESS
+        processes = max(1, min(allowed_cores(), worth))
+    return LocalEngine(processes)
 
 
 def committed(plan: JobPlan, end: TableEnd | None) -> frozenset[str] | None:

@@ -1,5 +1,4 @@
-"""``segreader backfill`` and ``segreader backfill verify``: start the jobs, which need PySpark and are programs beside
-this library.
+"""``segreader backfill`` and ``segreader backfill verify``: start the jobs, which are programs beside this library.
 
 Nothing of them is imported before one of them runs.
 """
@@ -53,5 +52,5 @@ def _load(module: str) -> Any:
 backfill = JobCommand(
     "backfill",
     add_help_option=False,
-    short_help="Write topics to Parquet or a table with Spark; backfill verify proves the output.",
+    short_help="Write topics to Parquet, Iceberg or Delta; backfill verify proves the output.",
 )

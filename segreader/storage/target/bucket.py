@@ -205,6 +205,9 @@ class BucketTarget:
                         left += 1
         return left
 
+    def prune(self, directory: str) -> None:
+        """Nothing: a bucket has no directories."""
+
     def close(self) -> None:
         """End the waits between tries; connections end with the client."""
         self._closed.set()

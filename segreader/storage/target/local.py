@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
 _BUFFER = 256 << 10
+_TRIES = 3
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
@@ -140,6 +141,12 @@ class LocalTarget:
                     left += 1
         return left
 
+    def prune(self, directory: str) -> None:
+        """Remove a directory and those in it, as far as they are empty."""
+        for place, _, _ in os.walk(self._path(directory.rstrip("/")), topdown=False):
+            with suppress(OSError):
+                os.rmdir(place)
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -151,8 +158,7 @@ class LocalTarget:
         """A hidden file beside ``path``, and its path; gone after the block if it did not take another name."""
         part = os.path.join(os.path.dirname(path), unfinished_name(name))
         with self._translated(name):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            file = io.BufferedWriter(_File(part, self.url(name)), _BUFFER)
+            file = io.BufferedWriter(_made(part, self.url(name)), _BUFFER)
         try:
             yield part, file
         finally:
@@ -171,6 +177,15 @@ class LocalTarget:
             source=self.url(name),
             hint="Give a directory of a local disk or NFS as the target, or the bucket itself by its URL",
         )
+
+
+def _made(path: str, source: str) -> _File:
+    """A new file, and the directories above it, which another process may just be pruning."""
+    for _ in range(_TRIES):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with suppress(FileNotFoundError):
+            return _File(path, source)
+    return _File(path, source)
 
 
 class _File(io.FileIO):

@@ -85,6 +85,9 @@ class TargetStore(Protocol):
             is_left: whether no writer will finish an object of that name any more.
         """
 
+    def prune(self, directory: str) -> None:
+        """Remove a directory and those in it, as far as they are empty; a bucket has none."""
+
     def close(self) -> None:
         """Give back connections; the target cannot be used afterwards."""
 
