@@ -50,6 +50,8 @@ class Cutting:
         split_bytes: target size of a split, in stored bytes.
         most_offsets: how many offsets a split may have. It may begin inside of a batch then: both sides decode it, and
             each keeps its own records.
+        keeps_batches: do not let it: ``most_offsets`` is exceeded where one step of the offset index has more, and a
+            segment without an index is one split. No bytes are read twice then.
         offsets: which offsets a split has that is cut by bytes.
         least_splits: how many splits a plan should have; where there would be fewer, all segments are cut smaller.
         small_bytes: then stored bytes of a split to aim at; by default each segment is cut by offsets, into as many
@@ -59,6 +61,7 @@ class Cutting:
 
     split_bytes: int = DEFAULT_SPLIT_BYTES
     most_offsets: int | None = None
+    keeps_batches: bool = False
     offsets: SplitOffsets = SplitOffsets.SHARED
     least_splits: int | None = None
     small_bytes: int | None = None
@@ -144,18 +147,19 @@ def cut(
 ) -> Iterator[Split]:
     """The split in pieces, in offset order: together they read what it reads. Bytes without its offsets are left out.
 
-    Without an offset index it is not cut by bytes, and every piece of offsets begins to read at its beginning.
+    Without an offset index it is not cut by bytes, and every piece of offsets begins to read at its beginning, unless
+    batches are kept.
 
     Args:
         split: if it is cut by offsets, of all bytes that hold its offsets, and with an end.
         starts: for ``SplitOffsets.BATCHES``: of the batch at each of ``cut_positions`` the base offset, if it is known.
     """
-    for offsets in _ranges(split.offsets, cutting.most_offsets):
+    for offsets in _ranges(split.offsets, cutting):
         wanted = _bytes_of(index, split.positions, offsets)
         if wanted is None:
             continue
         first, start = wanted.start, offsets.start
-        for at in _cuts(index, wanted, cutting, split.chunk_size):
+        for at in _cuts(index, wanted, offsets, cutting, split.chunk_size):
             assert index is not None
             end = position = index.entry_positions[at]
             stop: int | None = None
@@ -175,9 +179,9 @@ def cut(
 def cut_positions(index: OffsetIndex, wanted: OffsetRange, cutting: Cutting, segment: Segment) -> list[int]:
     """The first bytes of the batches at which ``cut`` may cut what is wanted of a segment."""
     whole = ByteRange(0, segment.log_size)
-    places = (_bytes_of(index, whole, offsets) for offsets in _ranges(wanted, cutting.most_offsets))
-    cuts = (at for some in places if some is not None for at in _cuts(index, some, cutting, segment.chunk_size))
-    return [index.entry_positions[at] for at in cuts]
+    places = ((offsets, _bytes_of(index, whole, offsets)) for offsets in _ranges(wanted, cutting))
+    cuts = (_cuts(index, some, one, cutting, segment.chunk_size) for one, some in places if some is not None)
+    return [index.entry_positions[at] for each in cuts for at in each]
 
 
 def _piece(
@@ -202,8 +206,9 @@ def _piece(
     )
 
 
-def _ranges(offsets: OffsetRange, most: int | None) -> Iterator[OffsetRange]:
-    if most is None or offsets.stop is None:
+def _ranges(offsets: OffsetRange, cutting: Cutting) -> Iterator[OffsetRange]:
+    most = cutting.most_offsets
+    if most is None or cutting.keeps_batches or offsets.stop is None:
         yield offsets
         return
     for start in range(offsets.start, offsets.stop, most):
@@ -222,9 +227,14 @@ def _bytes_of(index: OffsetIndex | None, positions: ByteRange, offsets: OffsetRa
     return ByteRange(start, stop) if start < stop else None
 
 
-def _cuts(index: OffsetIndex | None, wanted: ByteRange, cutting: Cutting, chunk_size: int | None) -> Iterator[int]:
-    """At which index entries the bytes are cut."""
+def _cuts(
+    index: OffsetIndex | None, wanted: ByteRange, offsets: OffsetRange, cutting: Cutting, chunk_size: int | None
+) -> Iterator[int]:
+    """At which index entries the bytes are cut, which hold these offsets."""
     if index is None:
+        return
+    if cutting.most_offsets is not None and cutting.keeps_batches:
+        yield from _cuts_by_count(index, wanted, offsets, cutting.most_offsets, cutting.split_bytes, chunk_size)
         return
     split_bytes = piece_size(cutting.split_bytes, chunk_size)
     smallest = max(1, split_bytes // _SMALLEST_REST) if cutting.offsets is SplitOffsets.INDEXED else 1
@@ -234,6 +244,31 @@ def _cuts(index: OffsetIndex | None, wanted: ByteRange, cutting: Cutting, chunk_
             break
         yield at
         start = index.entry_positions[at]
+
+
+def _cuts_by_count(
+    index: OffsetIndex, wanted: ByteRange, offsets: OffsetRange, most: int, split_bytes: int, chunk_size: int | None
+) -> Iterator[int]:
+    """At which index entries the bytes are cut, so that a piece has at most so many offsets and so many bytes, but
+    never less than one step of the index.
+
+    What begins at an entry lies behind the offset of the entry before, and what ends at one lies below its own.
+    """
+    positions, named, base = index.entry_positions, index.relative_offsets, index.base_offset
+    least_bytes = 1 if chunk_size is None else piece_size(1, chunk_size)
+    start, low = wanted.start, offsets.start - base
+    at = bisect_right(positions, start)
+    while offsets.stop is None or offsets.stop - base - low > most or wanted.stop - start > split_bytes:
+        by_count = bisect_right(named, low + most) - 1
+        at = max(at, min(by_count, bisect_right(positions, start + split_bytes) - 1))
+        at = max(at, bisect_left(positions, start + least_bytes))
+        while at < len(positions) and not _begins_chunk(positions, at, chunk_size):
+            at += 1
+        if at >= len(positions) or positions[at] >= wanted.stop:
+            return
+        yield at
+        start, low = positions[at], max(low, named[at - 1] + 1 if at else low)
+        at += 1
 
 
 def _next_cut(positions: Sequence[int], start: int, split_bytes: int, chunk_size: int | None, lo: int) -> int:

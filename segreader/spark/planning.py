@@ -17,6 +17,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -56,6 +57,11 @@ _ROOM_FOR_LOGS: Final = 300
 _MOST_LOGS: Final = 2
 """Logs behind a split that travel with it."""
 
+_DAY_MS: Final = 86_400_000
+_PLAUSIBLE_MS: Final = range(10**12, 10**14)
+_WORTH_TELLING: Final = 0.5
+"""Of what a read without bounds reads: an option that leaves more is not worth a line."""
+
 _NONE: Final = AbortedTransactions()
 _FEW: Final = 2000
 _KEPT: Final = 4
@@ -70,12 +76,14 @@ class SparkPlan:
 
     Args:
         lost: what was asked for and is in no segment, if the options let a read go on without it.
+        advice: which option would spare most of it, where no bound was given.
     """
 
     plan: ReadPlan
     logs: Mapping[TopicIdPartition, ResolvedLog]
     store: ObjectStore
     lost: tuple[Gap, ...] = ()
+    advice: str | None = None
 
     def light_splits(self) -> list[LightSplit]:
         """The splits as they travel, largest first so that no long task ends the stage."""
@@ -138,7 +146,51 @@ def plan_splits(
     plan = planner.plan(locations.shown)
     notes = [*gone, *dict.fromkeys(plan.notes), *losses.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
     lost = [*losses.gaps, *filter(None, (_within(gap, asked[gap.partition]) for gap in plan.gaps))]
-    return SparkPlan(replace(plan, notes=tuple(notes)), logs, locations.store, tuple(lost))
+    advice = None if _is_bounded(options) else _advice(plan, logs, is_whole=options.choice.assigned is None)
+    return SparkPlan(replace(plan, notes=tuple(notes)), logs, locations.store, tuple(lost), advice)
+
+
+def _is_bounded(options: SparkOptions) -> bool:
+    given = (options.starting_offsets, options.ending_offsets, options.starting_times, options.ending_times)
+    return options.bounds is not None or any(one is not None for one in given)
+
+
+def _advice(plan: ReadPlan, logs: Mapping[TopicIdPartition, ResolvedLog], *, is_whole: bool) -> str | None:
+    """Which start by time would leave most unread, by what the listing says of segments: their largest timestamps, or
+    else when they were uploaded. ``None`` where none would."""
+    segments = [part.segment for log in logs.values() for part in log.parts]
+    timed = {id(one): one.max_timestamp_ms for one in segments}
+    is_by_upload = None in timed.values()
+    if is_by_upload:
+        timed = {id(one): one.version if one.version in _PLAUSIBLE_MS else None for one in segments}
+    times = [time for time in timed.values() if time is not None]
+    if len(times) < len(segments) or not times:
+        return None
+    first, last = min(times), max(times)
+    for days in (7, 1):
+        since = (last - days * _DAY_MS) // _DAY_MS * _DAY_MS
+        size = sum(one.log_size for one in segments if (timed[id(one)] or 0) >= since)
+        if first < since and size <= plan.size * _WORTH_TELLING:
+            break
+    else:
+        return None
+    partitions = "1 partition" if len(logs) == 1 else f"{'all ' if is_whole else ''}{len(logs)} partitions"
+    return (
+        f"reads {partitions}, {_size_text(plan.size)}, {'uploaded ' if is_by_upload else ''}"
+        f"{_day_text(first)} to {_day_text(last)}; startingTimestamp={_day_text(since)}T00:00:00Z would read "
+        f"{'about ' if is_by_upload else ''}{_size_text(size)}"
+    )
+
+
+def _day_text(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _size_text(size: int) -> str:
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.1f} {unit}"
+    return f"{size} bytes"
 
 
 def cutting_of(options: SparkOptions, split_offsets: SplitOffsets, cores: int | None) -> Cutting:
@@ -146,6 +198,7 @@ def cutting_of(options: SparkOptions, split_offsets: SplitOffsets, cores: int | 
     cutting = Cutting(
         split_bytes=options.split_bytes,
         most_offsets=options.max_records_per_partition,
+        keeps_batches=options.min_partitions is None and split_offsets is SplitOffsets.SHARED,
         offsets=split_offsets,
         least_splits=options.min_partitions,
     )

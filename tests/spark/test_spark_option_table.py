@@ -288,8 +288,14 @@ def test_a_batch_ends_at_its_records_or_its_bytes(orders: Path, limit: dict[str,
 
 def test_tasks_are_at_least_so_many_or_have_at_most_so_many_offsets(orders: Path) -> None:
     assert len(split_partitions(orders, subscribe="orders", minPartitions="8")) >= 8
-    pieces = split_partitions(orders, subscribe="orders", maxRecordsPerPartition="7")
-    assert max((one.split.offsets.stop or 0) - one.split.offsets.start for one in pieces) <= 7
+    few = SegmentReader(
+        parse_options({"location": str(orders), "subscribe": "orders", "maxRecordsPerPartition": "7"}), ("offset",)
+    )
+    assert sum(batch.num_rows for one in few.partitions() for batch in few.read(one)) == len(
+        read_offsets(orders, subscribe="orders")
+    )
+    both = split_partitions(orders, subscribe="orders", minPartitions="8", maxRecordsPerPartition="7")
+    assert max((one.split.offsets.stop or 0) - one.split.offsets.start for one in both) <= 7
 
 
 def stream(**options: str) -> SparkOptions:

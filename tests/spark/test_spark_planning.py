@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import pickle
+import re
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,8 @@ from segreader.ranges import OffsetRange
 from segreader.spark.option_values import EARLIEST
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
 
 REMOTE = str(CORPUS / "tv2" / "remote")
 
@@ -139,6 +144,67 @@ def test_a_topic_is_read_up_to_its_last_stable_offset_as_a_consumer_would() -> N
     bounded = plan(subscribe="txn-marker-active", endingOffsets=f'{{"txn-marker-active":{{"0":{lso}}}}}')
     assert not bounded.ends[0].reason.is_early
     assert not plan(subscribe="txn-marker-active", isolationLevel="read_uncommitted").ends[0].reason.is_early
+
+
+def uploaded(root: Path, days: list[int], *, partitions: int = 1) -> None:
+    """A segment of each partition for each day after 2026-01-01, uploaded at noon."""
+    for partition in range(partitions):
+        builder = None
+        for day in days:
+            builder = (SegmentBuilder() if builder is None else builder.roll()).batch([b"v"] * 100)
+            directory = write_local_tiered(root, "orders", [builder], partition=partition)
+            for path in directory.iterdir():
+                if path.name.startswith(f"{builder.base_offset:020}"):
+                    time_s = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp() + day * 86_400
+                    os.utime(path, (time_s, time_s))
+
+
+def advice(root: Path, **options: str) -> str | None:
+    return plan_splits(parse_options({"location": str(root), "subscribe": "orders"} | options)).advice
+
+
+def test_a_plan_without_bounds_says_what_a_start_would_spare(tmp_path: Path) -> None:
+    uploaded(tmp_path, [0, 30, 60, 90, 92], partitions=2)
+    text = advice(tmp_path)
+
+    assert text is not None
+    assert re.fullmatch(
+        r"reads all 2 partitions, \S+ \S+, uploaded 2026-01-01 to 2026-04-03; startingTimestamp=2026-03-27T00:00:00Z "
+        r"would read about \S+ \S+",
+        text,
+    )
+    assert "1 partition," in (advice(tmp_path, subscribe="", assign='{"orders":[1]}') or "")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingTimestamp": "-1d", "startingOffsetsByTimestampStrategy": "latest"},
+        {"endingTimestamp": "-1d"},
+        {"startingOffsets": '{"orders":{"0":5}}'},
+        {"endingOffsets": '{"orders":{"0":5}}'},
+    ],
+)
+def test_a_plan_with_a_bound_says_nothing_of_that(tmp_path: Path, options: dict[str, str]) -> None:
+    uploaded(tmp_path, [0, 30, 60, 90])
+
+    assert advice(tmp_path, **options) is None
+
+
+@pytest.mark.parametrize("days", [[0], [90, 90, 90], [0, 92, 92, 92]])
+def test_a_plan_says_nothing_where_no_start_spares_half(tmp_path: Path, days: list[int]) -> None:
+    uploaded(tmp_path, days)
+
+    assert advice(tmp_path) is None
+
+
+def test_largest_timestamps_that_the_catalogue_knows_count_before_upload_times() -> None:
+    recreated = case("tv2", "recreated")
+    options = {"subscribe": "recreated", "topicId": "newest", "metadata": str(CORPUS / "tv2" / "metadata")}
+    found = plan_splits(parse_options({"location": str(recreated.remote_root), **options}))
+
+    assert all(part.segment.max_timestamp_ms for log in found.logs.values() for part in log.parts)
+    assert found.advice is None  # all of it is of one hour
 
 
 def test_a_split_is_small_and_knows_no_more_than_names_and_numbers() -> None:

@@ -51,24 +51,59 @@ def test_there_are_at_least_as_many_tasks_as_asked_for_and_they_read_the_same(tm
     assert read_offsets(tmp_path, subscribe="t", minPartitions=str(least)) == list(range(4000))
 
 
-@pytest.mark.parametrize("most", [1500, 999, 7])
-def test_no_task_has_more_offsets_than_allowed_and_they_read_the_same(tmp_path: Path, most: int) -> None:
+def rows_and_bytes(location: str | Path, **options: str) -> tuple[list[int], int]:
+    """The rows of each task, and the stored bytes that all of them read."""
+    reader = SegmentReader(parse_options({"location": str(location)} | options), ("offset",))
+    opened = [reader._open(one) for one in reader.partitions() if isinstance(one, SplitPartition)]
+    rows = [sum(batch.num_rows for batch in batches) for _, batches in opened]
+    return rows, sum(metrics.bytes_read for metrics, _ in opened)
+
+
+@pytest.mark.parametrize(("most", "least"), [(1500, 1), (999, 1), (200, 5)])
+def test_no_task_has_more_records_than_allowed_and_they_read_the_same(tmp_path: Path, most: int, least: int) -> None:
     write_local_tiered(tmp_path, "t", [wide_segment(100)])
     options = {"subscribe": "t", "maxRecordsPerPartition": str(most), "startingOffsets": '{"t":{"0":13}}'}
-    for one in split_partitions(tmp_path, **options):
-        offsets = one.split.offsets
-        assert offsets.stop is not None
-        assert 0 < offsets.stop - offsets.start <= most
+    rows, _ = rows_and_bytes(tmp_path, **options)
+
+    assert max(rows) <= most
+    assert len(rows) >= least
     assert read_offsets(tmp_path, **options) == list(range(13, 1000))
 
 
-def test_a_cut_by_offsets_does_not_read_a_whole_segment_for_each_piece(tmp_path: Path) -> None:
-    write_local_tiered(tmp_path, "t", [wide_segment()])
-    whole = plan(tmp_path, subscribe="t")
-    pieces = plan(tmp_path, subscribe="t", maxRecordsPerPartition="100")
+@pytest.mark.parametrize("per_batch", [1, 10, 100, 1000])
+@pytest.mark.parametrize("most", [3000, 500, 100, 7])
+def test_few_records_for_a_task_do_not_mean_that_bytes_are_read_twice(
+    tmp_path: Path, per_batch: int, most: int
+) -> None:
+    segment = SegmentBuilder()
+    for _ in range(10_000 // per_batch):
+        segment.batch([b"v" * 100] * per_batch)
+    write_local_tiered(tmp_path, "t", [segment, segment.roll().batch([b"v"] * 10)])
+    _, whole = rows_and_bytes(tmp_path, subscribe="t")
+    rows, read = rows_and_bytes(tmp_path, subscribe="t", maxRecordsPerPartition=str(most))
 
-    assert len(pieces.splits) == 40
-    assert pieces.size < 1.3 * whole.size
+    assert sum(rows) == 10_010
+    assert read <= 1.2 * whole
+    assert max(rows) <= max(most, 2 * per_batch, 60)  # one step of the index has 4 KiB, and a batch
+    assert len(rows) >= 10_000 // max(2 * most, per_batch, 60)
+
+
+@pytest.mark.parametrize("topic", ["multi", "small-many", "codec-zstd", "txn-span"])
+@pytest.mark.parametrize("most", ["500", "100", "1"])
+def test_of_the_corpus_no_bytes_are_read_twice_for_few_records_a_task(topic: str, most: str) -> None:
+    whole_rows, whole = rows_and_bytes(REMOTE, subscribe=topic)
+    rows, read = rows_and_bytes(REMOTE, subscribe=topic, maxRecordsPerPartition=most)
+
+    assert sum(rows) == sum(whole_rows)
+    assert read <= 1.2 * whole
+
+
+def test_a_segment_without_an_offset_index_is_one_task_however_few_records_are_asked_for(tmp_path: Path) -> None:
+    directory = write_local_tiered(tmp_path, "t", [wide_segment(100)])
+    for index in directory.glob("*.index"):
+        index.unlink()
+
+    assert rows_and_bytes(tmp_path, subscribe="t", maxRecordsPerPartition="10")[0] == [1000]
 
 
 def test_splits_are_cut_smaller_only_where_cores_would_be_idle_and_nobody_said_a_size(tmp_path: Path) -> None:
