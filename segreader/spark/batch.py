@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -20,12 +21,17 @@ from segreader.read.split_reader import SplitReader
 from segreader.spark.columns import ALL_NAMES, arrow_schema, to_spark
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
-from segreader.spark.planning import LightSplit, SparkPlan, plan_splits
+from segreader.spark.planning import SPLITS_A_CORE, LightSplit, plan_splits
 from segreader.spark.worker import freeze_imports, prepare_to_plan, show_log, this_pool, without_locals
 
 if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
     from segreader.plan.live import LivePart
-    from segreader.spark.live import LiveRead
+
+PACKED_BYTES: Final = 8 << 20
+"""Splits that are stored in so many bytes together are one task of ``FrameTask``, where there are enough tasks."""
+
+_MOST_IN_GROUP: Final = 64
+_ROWS: Final = pa.schema([pa.field("rows", pa.int64())])
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +75,7 @@ class SegmentReader(DataSourceReader):
             SegreaderError: as ``plan_splits``.
         """
         prepare_to_plan()
-        show_log()
-        planned = self._plan()
-        splits = planned.light_splits()
-        _log_plan(planned.plan, splits, self.options)
-        return [SplitPartition(split) for split in splits]
+        return [SplitPartition(split) for split in self.plan()]
 
     @without_locals
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -95,12 +97,32 @@ class SegmentReader(DataSourceReader):
         for note in (*metrics.notes, *map(_lost, metrics.missing)):
             logger.warning("%s", note)
 
-    def _plan(self) -> SparkPlan | LiveRead:
-        if self.options.brokers is None:
-            return plan_splits(self.options)
-        from segreader.spark.live import plan_live_read
+    def plan(self, *, cores: int | None = None) -> list[LightSplit] | list[LivePart]:
+        """The splits, largest first, and a log line that says what is read.
 
-        return plan_live_read(self.options)
+        Args:
+            cores: how many tasks run at once; those of this machine by default.
+
+        Raises:
+            SegreaderError: as ``plan_splits``.
+        """
+        show_log()
+        if self.options.brokers is not None:
+            from segreader.spark.live import plan_live_read
+
+            live = plan_live_read(self.options)
+            parts = live.light_splits()
+            _log_plan(live.plan, parts, self.options)
+            return parts
+        planned = plan_splits(self.options, cores=cores)
+        try:
+            splits = planned.light_splits()
+            _log_plan(planned.plan, splits, self.options)
+            if planned.advice is not None:
+                logger.info("%s: %s", planned.plan.location, planned.advice)
+            return splits
+        finally:
+            planned.store.close()
 
     def _open(self, partition: SplitPartition) -> tuple[ScanMetrics, Iterator[pa.RecordBatch]]:
         """The record batches of a split, and what counts while they are read."""
@@ -125,6 +147,71 @@ class SegmentReader(DataSourceReader):
             except ObjectNotFoundError as error:
                 error.hint = "It was deleted after the plan was made: load() plans anew, failOnDataLoss=false goes on"
                 raise
+
+
+class FrameTask:
+    """The work of ``DataFrame.mapInArrow``: each row of its frame is the number of a group of splits.
+
+    It travels to every task. So the groups are pickles, of which a task opens its own alone.
+
+    Args:
+        reader: of the columns asked for.
+        groups: of splits.
+    """
+
+    def __init__(self, reader: SegmentReader, groups: Sequence[Sequence[LightSplit | LivePart]]) -> None:
+        self._reader = reader
+        self._groups = tuple(pickle.dumps(tuple(group)) for group in groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @without_locals
+    def records(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The records of the groups with these numbers; raises as ``SegmentReader.read``."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for split in pickle.loads(self._groups[number]):
+                    yield from self._reader.read(SplitPartition(split))
+
+    @without_locals
+    def counts(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """How many records that are, in one row."""
+        rows = sum(batch.num_rows for batch in self.records(numbers))
+        yield pa.record_batch([pa.array([rows], pa.int64())], schema=_ROWS)
+
+
+def pack(
+    splits: Sequence[LightSplit] | Sequence[LivePart], options: SparkOptions, *, cores: int
+) -> list[list[LightSplit | LivePart]]:
+    """The splits in groups, of which each is one task: several where they are tiny, and others go on beside them.
+
+    Splits of which no size is known, and those that were cut by offsets, stay alone.
+
+    Args:
+        splits: the largest first.
+        cores: how many tasks run at once.
+    """
+    if options.max_records_per_partition is not None:
+        return [[split] for split in splits]
+    total = sum(_stored_bytes(split) or 0 for split in splits)
+    least = max(SPLITS_A_CORE * cores, options.min_partitions or 0)
+    most_bytes = min(PACKED_BYTES, options.split_bytes, total // least)
+    groups: list[list[LightSplit | LivePart]] = []
+    room = 0
+    for split in splits:
+        size = _stored_bytes(split)
+        if size is not None and groups and size <= room and len(groups[-1]) < _MOST_IN_GROUP:
+            groups[-1].append(split)
+            room -= size
+        else:
+            groups.append([split])
+            room = 0 if size is None else most_bytes - size
+    return groups
+
+
+def _stored_bytes(split: LightSplit | LivePart) -> int | None:
+    return split.split.positions.size if isinstance(split, LightSplit) else split.size
 
 
 def _log_plan(plan: ReadPlan, splits: Sequence[LightSplit | LivePart], options: SparkOptions) -> None:

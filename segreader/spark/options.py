@@ -128,6 +128,8 @@ LARGEST_COUNT = 2**31 - 1
 
 logger = logging.getLogger(__name__)
 
+_VIEW = "Make a view: CREATE TEMPORARY VIEW name USING segreader OPTIONS (location '…', subscribe '…')"
+
 OTHERS_FROM_EARLIEST = "startingOffsetsDefault=earliest reads those that it does not name from their first offset"
 """The next step where ``startingOffsets`` lacks a partition."""
 
@@ -293,6 +295,8 @@ def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = Non
         OptionError: an option is unknown, missing or malformed, bears a secret, or contradicts another.
     """
     given = _by_names_of_today(options)
+    if "provider" in given and "owner" in given:  # CREATE TABLE: queries of the table get none of its options
+        raise OptionError("a table of a catalog cannot be made of segreader: it carries no options", hint=_VIEW)
     require_usable(given, asks_brokers=SERVERS in given)
     brokers = parse_brokers(given)
     locations = _locations(given, is_required=brokers is None)
@@ -451,9 +455,7 @@ def _locations(given: Given, *, is_required: bool) -> tuple[str, ...]:
     if not named:
         raise OptionError(
             'location is missing; give .option("location", …) or .load(…)',
-            hint=""
-            if any(given.values())
-            else "Catalog tables carry no options; use CREATE TEMPORARY VIEW … USING segreader OPTIONS (…)",
+            hint="" if any(given.values()) else f"Tables of a catalog carry no options. {_VIEW}",
         )
     lists = {name: _listed_locations(name, text) for name, text in named.items()}
     if len(set(lists.values())) > 1:

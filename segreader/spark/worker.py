@@ -17,14 +17,18 @@ import gc
 import inspect
 import logging
 import os
+import shutil
+import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, wraps
+from pathlib import Path
 from threading import Lock, local
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
+from segreader.errors import OptionError
 from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
 from segreader.live.cluster import KafkaCluster
@@ -45,8 +49,13 @@ IN_FLIGHT: Final = 4
 READ_BYTES: Final = 24 << 20
 """For batches that are let go of before the next one but one."""
 
+_PYTHON: Final = "python3"
+"""What Spark starts where nothing says another."""
+
 SHOWS_LOCALS: Final = "SPARK_TRACEBACK_WITH_LOCALS"
 """The variable that Spark sets in the workers that do so. Source: PySpark 4.3 ``handle_worker_exception``."""
+
+logger = logging.getLogger(__name__)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -228,6 +237,54 @@ def prepare_to_plan() -> None:
     program = getattr(sys.modules.get("__main__"), "__spec__", None)
     if program is not None and program.name.startswith("pyspark."):
         collect_seldom()
+
+
+def choose_python(spark: Any) -> None:
+    """Let a session on this machine start its workers with this Python, where nothing says which one.
+
+    Spark takes ``PYSPARK_PYTHON`` when its context starts, or else ``python3`` of the path: often another one than that
+    of a virtual environment, without this package. Source: PySpark 4.3 ``SparkContext._do_init``.
+
+    Raises:
+        OptionError: ``PYSPARK_PYTHON`` names a Python on this machine that has no segreader.
+    """
+    context = getattr(spark, "_sc", None)
+    if context is None:  # of Spark Connect: the server starts them
+        return
+    if not context.master.startswith("local"):
+        if context.pythonExec == _PYTHON and not _is_this(context.pythonExec):
+            logger.warning(
+                "executors start %s of their path, this program runs %s: set PYSPARK_PYTHON before the session starts",
+                _PYTHON,
+                sys.executable,
+            )
+    elif _is_this(context.pythonExec):
+        return
+    elif context.pythonExec == _PYTHON and not os.environ.get("PYSPARK_PYTHON"):
+        chosen = context.getConf().get("spark.pyspark.python", sys.executable)
+        os.environ["PYSPARK_PYTHON"] = context.pythonExec = chosen
+    elif not _has_package(context.pythonExec):
+        raise OptionError(
+            f"PYSPARK_PYTHON={context.pythonExec} has no segreader, and Spark starts workers with it",
+            hint=f"Install it there, or set PYSPARK_PYTHON={sys.executable} before the session starts",
+        )
+
+
+def _is_this(python: str) -> bool:
+    """Whether a command starts the Python of this process; of two environments with one Python only one is."""
+    found = shutil.which(python)
+    if found is None:
+        return False
+    here, there = Path(sys.executable), Path(found)
+    return here.parent == there.parent and here.resolve() == there.resolve()
+
+
+@cache
+def _has_package(python: str) -> bool:
+    script = "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('segreader', 'pyarrow'))))"
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run([python, "-c", script], capture_output=True, timeout=60).returncode == 0
+    return False
 
 
 class _PerThread(local):
