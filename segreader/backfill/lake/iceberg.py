@@ -367,25 +367,27 @@ class IcebergTable:
                 except BaseException:
                     producer._clean_all_uncommitted()
                     raise
-            try:
-                self._send(table, updates, requirements, properties)
-                return
-            except Exception as error:
-                if self._load().metadata.snapshot_by_id(producer.snapshot_id) is not None:
-                    return  # the answer was lost, the commit was not
-                if not isinstance(error, CommitFailedException):
-                    raise _failure(error, self.name) from None
+            failed = self._sent(table, updates, requirements, properties)
+            if failed is None or self._load().metadata.snapshot_by_id(producer.snapshot_id) is not None:
+                return  # in the second case, the answer was lost and the commit was not
+            if not isinstance(failed, CommitFailedException):
+                ours = _failure(failed, self.name)
+                raise ours.located(hint="See where the table ends before anything is tried again")
             producer._clean_all_uncommitted()
             _pause(attempt)
         raise _crowded(self.name)
 
-    def _send(self, table: Table, updates: Any, requirements: Any, properties: Mapping[str, str]) -> None:
+    def _sent(self, table: Table, updates: Any, requirements: Any, properties: Mapping[str, str]) -> Exception | None:
+        """Ask the catalog once to change the table; what it raised, where it did."""
         from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
         more = (SetPropertiesUpdate(updates=dict(properties)),) if properties else ()
-        self._catalog.commit_table(
-            table, (*requirements, AssertTableUUID(uuid=table.metadata.table_uuid)), (*updates, *more)
-        )
+        is_same = AssertTableUUID(uuid=table.metadata.table_uuid)
+        try:
+            self._catalog.commit_table(table, (*requirements, is_same), (*updates, *more))
+        except Exception as error:
+            return error
+        return None
 
     def _tried(self, change: Callable[[], None]) -> None:
         """Change a table's metadata; again, if somebody else has changed it meanwhile."""

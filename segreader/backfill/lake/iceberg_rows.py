@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ JOINED: Final = "joined-"
 
 _BATCH_ROWS: Final = 65_536
 _BATCH_BYTES: Final = 8 * MIB
+_BUFFER_BYTES: Final = 4 * MIB
 _MOST_OFFSET: Final = (1 << 63) - 1
 
 
@@ -110,7 +111,7 @@ def _stored(table: Table, task: FileScanTask, schema: pa.Schema, wanted: RowsWan
         )
     deleted = _deleted(table, task)
     plain = arrow_schema_of(table.schema())
-    with table.io.new_input(task.file.file_path).open() as opened, pq.ParquetFile(opened) as file:
+    with table.io.new_input(task.file.file_path).open() as opened, _parquet(opened) as file:
         columns = [_found(one, list(file.schema_arrow)) for one in schema]
         names = [one.name for one in columns if one is not None]
         for number, position in _row_groups(file.metadata, columns[schema.names.index("offset")], wanted):
@@ -127,6 +128,11 @@ def _stored(table: Table, task: FileScanTask, schema: pa.Schema, wanted: RowsWan
                     rows = rows.filter(pc.invert(pc.is_in(positions, deleted)))
                 position += batch.num_rows
                 yield rows if wanted is None else wanted.of(rows)
+
+
+def _parquet(opened: Any) -> pq.ParquetFile:
+    """A file that is read in pieces; by default, each row group is held as a whole, twice."""
+    return pq.ParquetFile(opened, buffer_size=_BUFFER_BYTES, pre_buffer=False)
 
 
 def _deleted(table: Table, task: FileScanTask) -> pa.Array | None:
