@@ -48,7 +48,7 @@ def options_of_delta_rs(kind: Kind, options: StorageOptions) -> dict[str, str]:
         )
     if options.verify is False:
         given["allow_invalid_certificates"] = True
-    if any(str(value).startswith("http://") for name, value in given.items() if name.endswith("_url")):
+    if any(str(value).startswith("http://") for value in given.values()):
         given["allow_http"] = True
     found = {}
     for name, value in given.items():
@@ -69,14 +69,14 @@ def _azure_options(options: StorageOptions) -> dict[str, object]:
         "azure_skip_signature": options.anon,
     }
     if options.account_host is not None:
-        given["azure_endpoint_url"] = f"https://{options.account_host}"
+        given["azure_storage_endpoint"] = f"https://{options.account_host}"
     if options.connection_string is not None:
         parts = dict(part.split("=", 1) for part in options.connection_string.reveal().split(";") if "=" in part)
         names = {
             "AccountName": "azure_storage_account_name",
             "AccountKey": "azure_storage_account_key",
             "SharedAccessSignature": "azure_storage_sas_token",
-            "BlobEndpoint": "azure_endpoint_url",
+            "BlobEndpoint": "azure_storage_endpoint",
         }
         given |= {ours: parts[theirs] for theirs, ours in names.items() if parts.get(theirs)}
     return given
