@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -32,7 +33,9 @@ class FaultyBucket:
 
     base = "s3://bucket/"
     hint = "Set something"
-    rights = {"write": "right W", "read": "right R", "list": "right L", "delete": "right D"}
+    rights: Mapping[str, str] = MappingProxyType(
+        {"write": "right W", "read": "right R", "list": "right L", "delete": "right D"}
+    )
     rivals = 2
 
     def __init__(self) -> None:
