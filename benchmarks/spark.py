@@ -30,6 +30,7 @@ KINDS = tuple(f"{shape.name} {codec}" for shape in SPARK_SHAPES for codec in SPA
 SINK_OVER_SPARK = {"100 B": 3.0, "1 KiB": 1.7}  # times the CPU of Spark's Parquet writer, at least
 SINK_JVM = 0.5  # CPU seconds per GB, at most
 SINK_OVER_PYARROW = 0.85  # of pyarrow's throughput, at least
+READ_OVER_SOURCE = 0.85  # of the CPU of the data source, at most
 
 Measure = Callable[[Sides, Sides, int], Iterator[Row]]
 
@@ -76,12 +77,15 @@ def measure_sinks(sides: Sides, tiny: Sides, rounds: int) -> Iterator[Row]:
 
 
 def measure_reads(sides: Sides, tiny: Sides, rounds: int) -> Iterator[Row]:
-    """Our source, and Spark's own reader of uncompressed Parquet with the same rows: both to nothing."""
+    """Our source, ``segreader.spark.read``, and Spark's own reader of uncompressed Parquet with the same rows: all to
+    nothing."""
     for one in (sides, tiny):
         one.sink("none")
         one.check("sink-none")
     costs = marginal(_reads(sides), _reads(tiny), rounds, wake=tiny.noop)
-    ours, parquet = costs.values()
+    ours, mapped, parquet = costs.values()
+    yield Row(f"{_kind(sides.topic)}: read() / source, CPU", ratios(mapped, ours, cpu), READ_OVER_SOURCE, unit="x")
+    yield Row(f"{_kind(sides.topic)}: read() / source, wall", ratios(mapped, ours, wall), None, unit="x")
     found = ratios(ours, parquet, cpu)
     yield Row(f"{_kind(sides.topic)}: source / Parquet, CPU", found, None, unit="x", note=note(sides.topic, costs))
     yield Row(f"{_kind(sides.topic)}: source / Parquet, wall", ratios(ours, parquet, wall), None, unit="x")
@@ -92,7 +96,7 @@ def _sinks(sides: Sides) -> dict[str, Work]:
 
 
 def _reads(sides: Sides) -> dict[str, Work]:
-    return {"segreader": sides.noop, "Parquet": sides.parquet_noop}
+    return {"source": sides.noop, "read()": sides.read_noop, "Parquet": sides.parquet_noop}
 
 
 _PLACES = {"sink": "sink-zstd", "Spark": "spark", "pyarrow": "pyarrow"}

@@ -21,6 +21,7 @@ from segreader import scan
 from segreader.plan.request import ReadOptions
 from segreader.plan.split import Split
 from segreader.read.split_reader import SplitReader
+from segreader.spark import read
 from spark_jobs.backfill import main as backfill
 
 WORKERS = 2
@@ -63,6 +64,10 @@ class Sides:
     def noop(self) -> None:
         """Our source to nothing."""
         write_nothing(self.frame())
+
+    def read_noop(self) -> None:
+        """Our source to nothing by ``segreader.spark.read``."""
+        write_nothing(read(self.spark, self.topic.location, subscribe=self.topic.name))
 
     def parquet_noop(self) -> None:
         """The same rows from uncompressed Parquet files to nothing; ``sink("none")`` wrote them."""

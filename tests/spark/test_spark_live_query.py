@@ -11,7 +11,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from served_cluster import ServedCluster, served_cluster, tiered_log
 
-from segreader.spark import register
+from segreader.spark import read, register
 from segreader.testing.builder import SegmentBuilder
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -50,6 +50,15 @@ def test_a_frame_has_all_of_it_however_often_it_is_used(
     assert {row["partition"]: row["count"] for row in frame.groupBy("partition").count().collect()} == {0: 60, 1: 5}
     assert frame.where("partition = 0 and offset >= 38").count() == 22
     assert frame.schema["value"].dataType.typeName() == "binary"
+
+
+def test_read_gives_what_the_data_source_gives(spark: SparkSession, cluster: ServedCluster, tmp_path: Path) -> None:
+    theirs = spark.read.format("segreader").options(**given(cluster, tmp_path)).load()
+    frame = read(spark, options=given(cluster, tmp_path))
+
+    assert frame.schema == theirs.schema
+    assert sorted(frame.collect(), key=str) == sorted(theirs.collect(), key=str)
+    assert (frame.count(), frame.where("partition = 1").count()) == (65, 5)
 
 
 def test_a_query_follows_the_log_from_one_run_to_the_next(

@@ -257,11 +257,12 @@ def test_partitions_that_starting_offsets_lacks_start_at_the_earliest_where_that
 ) -> None:
     log.upload("orders", 0, 30)
     log.upload("orders", 1, 20)
-    some = {"startingOffsets": '{"orders":{"0":23}}'}
+    some = '{"orders":{"0":23}}'
+    given = reader(log, startingOffsets=some, startingOffsetsDefault="earliest")
 
-    assert reader(log, **some, startingOffsetsDefault="earliest").initialOffset() == offsets(23, 0)
+    assert given.initialOffset() == offsets(23, 0)
     with pytest.raises(OptionError, match=r"it lacks orders-1\. startingOffsetsDefault=earliest reads"):
-        reader(log, **some).initialOffset()
+        reader(log, startingOffsets=some).initialOffset()
 
 
 @pytest.mark.parametrize("text", ['{"orders":{"0":1}}', '{"orders":{"0":1,"1":1,"2":1}}'])
