@@ -301,8 +301,7 @@ def _starts(
     if options.starting_times is None:
         if options.bounds is not None:
             return dict.fromkeys(chosen, options.bounds.start)
-        default = EARLIEST if options.starting_offsets_default is None else options.starting_offsets_default
-        given = {name: options.starts.get(name, default) for name in chosen}
+        given = {name: options.start_of(*name) for name in chosen}
         return {name: None if start == EARLIEST else start for name, start in given.items()}
     found = _at_times(planner, options.starting_times, chosen)
     starts: dict[TopicPartition, int | None] = {name: one for name, one in found.items() if one is not None}

@@ -264,14 +264,15 @@ class SparkOptions:
         """Whether offsets that are gone are an error."""
         return self.read_options.on_gap is Policy.FAIL
 
-    @property
-    def starts(self) -> Mapping[tuple[str, int], int]:
-        """The offsets of ``starting_offsets`` by topic and partition."""
-        return {(topic, at): one for topic, some in (self.starting_offsets or {}).items() for at, one in some.items()}
+    def start_of(self, topic: str, partition: int) -> int:
+        """The offset of ``starting_offsets`` for a partition, or the default."""
+        default = EARLIEST if self.starting_offsets_default is None else self.starting_offsets_default
+        return (self.starting_offsets or {}).get(topic, {}).get(partition, default)
 
     def may_lack(self, topic: str, partition: int) -> bool:
         """Whether a partition that is asked for may be gone."""
-        return not self.fail_on_data_loss or (self.skips_unknown and (topic, partition) in self.starts)
+        is_known = partition in (self.starting_offsets or {}).get(topic, {})
+        return not self.fail_on_data_loss or (self.skips_unknown and is_known)
 
     @property
     def location(self) -> str:

@@ -246,7 +246,7 @@ def _limits(options: SparkOptions, partition: TopicIdPartition) -> tuple[OffsetR
     since_ms = None if options.starting_times is None else _time_of(options.starting_times, partition)
     until_ms = None if options.ending_times is None else _time_of(options.ending_times, partition)
     if options.bounds is None and since_ms is None:
-        start = _start_of(options, partition)
+        start = options.start_of(partition.topic, partition.partition)
     if options.bounds is None and until_ms is None:
         stop = _offset_of(options.ending_offsets, partition, LATEST)
     start, stop = max(start or 0, 0), None if stop is None or stop < 0 else stop
@@ -305,7 +305,7 @@ class _Wanted:
             return self._start_by_time(_time_of(options.starting_times, log.partition))
         if options.bounds is not None:
             return options.bounds.start or 0
-        start = _start_of(options, log.partition)
+        start = options.start_of(log.partition.topic, log.partition.partition)
         if start == EARLIEST:
             return log.first
         if start < log.start:
@@ -401,11 +401,6 @@ def require_same_partitions(options: SparkOptions, chosen: Collection[TopicIdPar
             raise OptionError(f"{name} names partitions that are not read: {', '.join(unknown)}")
         notes += [f"{one}: no segment is left; nothing is read" for one in unknown]
     return notes
-
-
-def _start_of(options: SparkOptions, partition: TopicIdPartition) -> int:
-    default = EARLIEST if options.starting_offsets_default is None else options.starting_offsets_default
-    return options.starts.get((partition.topic, partition.partition), default)
 
 
 def _offset_of(offsets: PartitionOffsets | None, partition: TopicIdPartition, default: int) -> int:

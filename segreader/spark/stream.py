@@ -203,7 +203,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _require_same("startingOffsetsByTimestamp", by_name, look)
             return {name: self._at_time(name, look[name], time_ms) for name, time_ms in by_name.items()}
         if read.starting_offsets is not None:
-            given = dict(read.starts)
+            given = flat(read.starting_offsets)
             if read.starting_offsets_default is not None:
                 given = dict.fromkeys(look, read.starting_offsets_default) | given
             _require_same("startingOffsets", given, look)

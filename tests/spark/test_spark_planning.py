@@ -19,6 +19,7 @@ from segreader.errors import (
 )
 from segreader.plan.split import EndReason, ReadPlan
 from segreader.ranges import OffsetRange
+from segreader.spark import planning
 from segreader.spark.option_values import EARLIEST
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
@@ -196,6 +197,24 @@ def test_a_plan_says_nothing_where_no_start_spares_half(tmp_path: Path, days: li
     uploaded(tmp_path, days)
 
     assert advice(tmp_path) is None
+
+
+def test_with_largest_timestamps_of_segments_it_goes_by_records(tmp_path: Path) -> None:
+    uploaded(tmp_path, [0, 30, 60, 90, 92])
+    found = plan_splits(parse_options({"location": str(tmp_path), "subscribe": "orders"}))
+    day_ms = 86_400_000
+    (log,) = found.logs.values()
+    parts = [
+        replace(part, segment=replace(part.segment, max_timestamp_ms=1_704_153_600_000 + at * 100 * day_ms))
+        for at, part in enumerate(log.parts)
+    ]
+    text = planning._advice(found.plan, {log.partition: replace(log, parts=tuple(parts))}, is_whole=True)
+
+    assert text is not None
+    assert re.fullmatch(
+        r"reads 1 partition, \S+ KiB, 2024-01-02 to 2025-02-05; startingTimestamp=2025-01-29T00:00:00Z would read \S+ .*",
+        text,
+    )
 
 
 def test_largest_timestamps_that_the_catalogue_knows_count_before_upload_times() -> None:
