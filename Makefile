@@ -34,7 +34,7 @@ help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
 
 demo: java  ## backfill the fixtures into Parquet with Spark, and say what happened
-	@$(BIN)/segreader-backfill --location $(DEMO_LOCATION) --pattern '$(DEMO_TOPICS)' --target $(DEMO_TARGET) --force
+	@$(BIN)/segreader-backfill --engine spark --location $(DEMO_LOCATION) --pattern '$(DEMO_TOPICS)' --target $(DEMO_TARGET) --force
 
 # Three for two cores: while one waits for a JVM or a store, the others go on.
 test: JOBS = 3
@@ -87,9 +87,10 @@ layers: $(VENV)/.dev  ## check that imports go down only
 api: $(VENV)/.dev  ## write docs/reference/api.md from the public names
 	$(BIN)/python -m docs.make_api
 
-pages: api  ## write what is generated: docs/reference/api.md, the tables of CONTRIBUTING, README's chart
+pages: api  ## write what is generated: docs/reference/api.md, the tables of CONTRIBUTING, README's chart, sizes of backfills
 	$(BIN)/python -m docs.make_contributing
 	$(BIN)/python -m docs.make_chart
+	$(BIN)/python -m docs.make_sizing
 
 docs: $(DOCS)/.made  ## build the documentation into build/site, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet

@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from glob import glob
 from pathlib import Path
 
@@ -70,7 +71,28 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[b
     return called
 
 
-@pytest.mark.parametrize(("page", "command"), commands("sh", without=ELSEWHERE | GENERATED))
+def _writes(command: str) -> bool:
+    return command.startswith("segreader backfill ")
+
+
+WRITING = {page: [line for where, line in commands("sh") if where == page and _writes(line)] for page in PAGES}
+"""The backfills of each page, in the order in which someone types them."""
+
+
+@pytest.mark.parametrize("page", [page for page, lines in WRITING.items() if lines], ids=str)
+def test_the_backfills_of_a_page_run_one_after_another(page: Path, shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    for command in WRITING[page]:
+        with chdir(tmp_path):
+            code, out, err = shell(command)
+        assert code == ExitCode.OK, (command, err)
+        assert out
+
+
+READING = [one for one in commands("sh", without=ELSEWHERE | GENERATED) if not _writes(one[1])]
+
+
+@pytest.mark.parametrize(("page", "command"), READING)
 def test_the_commands_of_a_page_run(page: Path, command: str, shell: Shell) -> None:
     ours, into, _ = command.partition(" > ")
     code, out, err = shell(ours)
