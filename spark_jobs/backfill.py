@@ -283,10 +283,8 @@ def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str
     if one.pending or len(one.committed) < len(plan.splits) * (job.table is not None):
         runner = engine(one)
         click.echo(f"Writing Parquet to {target}", err=True)
-        with ProgressWatch(one.target, plan, dict(one.entries), _progress_line()):
+        with ProgressWatch(one.target, plan, dict(one.entries)):
             entries = job.write(one, runner)
-        if sys.stderr.isatty():
-            click.echo("", err=True)
     found = job.finish(one, entries, cleans=given["cleanup"])
     report = RunReport(
         plan,
@@ -296,7 +294,8 @@ def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str
         before,
         time.monotonic() - began,
         table=None if job.table is None else job.table.kind,
-        name=f"{given['catalog'] or 'default'}.{given['table']}",
+        name="" if given["table"] is None else f"{given['catalog'] or 'default'}.{given['table']}",
+        catalog=parse_pairs("--catalog-option", given["catalog_options"]),
     )
     if given["report_file"]:
         Path(given["report_file"]).write_text(json.dumps(report.to_json(), indent=1) + "\n")
@@ -368,12 +367,16 @@ def _require_for_spark_table(given: dict[str, Any]) -> None:
         raise click.UsageError("--on-corrupt skip belongs to --sink files: Spark's source stops at damage")
 
 
+def _no_spark(error: ModuleNotFoundError) -> OptionError:
+    return OptionError("this needs Spark, which is not installed", found=f"no {error.name}", hint=install_hint("spark"))
+
+
 def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
     try:
         from spark_jobs.session import explained, job_session
         from spark_jobs.table import write_table
     except ModuleNotFoundError as error:
-        raise OptionError("--sink table needs Spark", found=f"no {error.name}", hint=install_hint("spark")) from None
+        raise _no_spark(error) from None
     if given["table"] is None and given["target"] is None:
         raise click.UsageError("say where to write: --table NAME, or --target with --format")
     plan = make_plan(request)
@@ -423,21 +426,6 @@ def _tell_notes(notes: Sequence[str]) -> None:
         click.echo(f"note: {note}", err=True)
     if len(different) > _NOTES:
         click.echo(f"note: and {len(different) - _NOTES} more, in the manifest", err=True)
-
-
-def _progress_line() -> Callable[[str], None]:
-    """Rewrites one line of a terminal; elsewhere a line now and then."""
-    if sys.stderr.isatty():
-        return lambda line: click.echo(f"\r\x1b[K{line}", nl=False, err=True)
-    told = time.monotonic()
-
-    def tell(line: str) -> None:
-        nonlocal told
-        if time.monotonic() - told >= 30:
-            told = time.monotonic()
-            click.echo(line, err=True)
-
-    return tell
 
 
 def main(arguments: list[str] | None = None, *, name: str = "segreader-backfill") -> int:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -42,6 +42,7 @@ class RunReport:
         seconds: that this run took.
         table: which kind of table the target is; ``None`` for files.
         name: of the table in its catalog.
+        catalog: what else that is found by, such as ``uri``; a secret among it is ``env:VARIABLE``.
     """
 
     plan: JobPlan
@@ -52,6 +53,7 @@ class RunReport:
     seconds: float
     table: Literal["iceberg", "delta"] | None = None
     name: str = ""
+    catalog: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_nothing_new(self) -> bool:
@@ -96,7 +98,10 @@ def describe_bill(cost: CostEstimate) -> str:
 def describe_report(report: RunReport) -> str:
     """The summary that ends a job: what the target has of each partition, and where the next read goes on."""
     found, totals, plan = report.found, report.totals, report.plan
-    look = f"look     {look_command(report.target, is_hive=plan.output.is_hive, table=report.table, name=report.name)}"
+    command = look_command(
+        report.target, is_hive=plan.output.is_hive, table=report.table, name=report.name, catalog=report.catalog
+    )
+    look = f"look     {command}"
     output = f"output   {_output(report)}"
     if report.has_nothing_new and found.is_complete:
         ends = f"nothing new: the target ends at {_next_offsets(found)}"

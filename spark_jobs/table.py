@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from segreader.backfill.job_plan import JobPlan
 from segreader.errors import OptionError
-from segreader.spark import register
+from segreader.spark import read
 from segreader.spark.credentials import SERVERS
 
 Counts = Mapping[tuple[str, int], tuple[int, int]]
@@ -54,7 +54,6 @@ def write_table(
     """
     if name is None and path is None:
         raise OptionError("a table needs a name or a path", hint="Give --table or --target")
-    register(spark)
     mark = _mark_of(plan)
     is_done = False
     if not replaces and (marks := _marks(spark, name, path, form)) is not None:
@@ -174,7 +173,7 @@ def records_of(spark: SparkSession, plan: JobPlan, options: Mapping[str, str]) -
     ids = dict.fromkeys(split.partition.topic_id for split in plan.splits if split.partition.topic_id is not None)
     if ids and SERVERS not in {key.lower() for key in options}:
         exact["topicId"] = ",".join(ids)  # those that the plan was made for, whichever is the newest by now
-    return spark.read.format("segreader").options(**exact).load()
+    return read(spark, options=exact)
 
 
 def _counts(frame: DataFrame) -> Counts:

@@ -50,7 +50,7 @@ def test_a_hint_names_the_packages_of_an_extra_as_the_project_has_them() -> None
     assert {extra: list(packages) for extra, packages in PACKAGES.items()} == {
         extra: extras[extra] for extra in PACKAGES
     }
-    assert install_hint("spark") == "pip install 'pyspark>=4.0,<5' 'pandas>=2.2'"
+    assert install_hint("spark") == "pip install 'pyspark>=4.0,<5' 'pandas>=2.2,<3'"
 
 
 def test_no_text_of_the_code_installs_the_package_from_an_index_that_does_not_have_it() -> None:

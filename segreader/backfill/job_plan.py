@@ -246,7 +246,7 @@ def make_plan(request: JobRequest, *, number: int = 1, start: TableEnd | None = 
                 require_same_topic(asked.partition, start)
         splits, partitions = live_splits(live, _epochs_of(start))
         return _plan_of(request, options, live.plan, splits, partitions, number, start)
-    history = _History(options, start)
+    history = _TargetHistory(options, start)
     planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED, check=history.check)
     read = planned.plan
     try:
@@ -260,7 +260,7 @@ def make_plan(request: JobRequest, *, number: int = 1, start: TableEnd | None = 
     return _plan_of(request, options, read, splits, partitions, number, start)
 
 
-class _History:
+class _TargetHistory:
     """Holds what a target has of each partition against its log, and keeps where the log ends.
 
     Args:

@@ -40,6 +40,10 @@ _OF_ROUND = re.compile(rf"(?:{PLANS}|{MANIFESTS})-(\d{{6,}})\.json")
 _LONGEST_TOPIC = 150
 _UNDATED = "undated"
 _HIVE = "topic="
+_PLAIN: Final = "topic-"
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""Hive's name of a partition of nulls."""
+
 
 PARTITION_BY: Final = "topic, partition, day(timestamp), hour(timestamp), bucket(16, key)"
 """What a table can be partitioned by, for people."""
@@ -99,9 +103,9 @@ class PartitionField:
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
     def told(self, value: int | str | None) -> str:
-        """A value of it for people: ``2026-11-01`` for a day, ``2026-11-01-05`` for an hour."""
+        """A value of it in a directory's name: ``2026-11-01`` for a day, ``2026-11-01-05`` for an hour."""
         if value is None:
-            return "null"
+            return _NULL
         if self.transform == "day":
             return _day(int(value))
         if self.transform == "hour":
@@ -240,10 +244,16 @@ class OutputOptions:
             values: of the fields of ``split_by``, in their order: days and hours since 1970, numbers of buckets.
         """
         if self.table:
-            # as no topic is called: so "data/0/" is a topic of plain files, for sure
-            parts = [DATA.rstrip("/"), _HIVE + quote(topic, safe="")]
+            names = [one.name for one in self.partition_by]
+            # Polars takes each NAME=VALUE for a partition column of Delta, and looks for the values nowhere else
+            is_column = self.table != "delta" or not names or "topic" in names
+            parts = [DATA.rstrip("/"), (_HIVE if is_column else _PLAIN) + quote(topic, safe="")]
             pairs = zip(self.partition_by, values, strict=True)
-            parts += [f"{one.name}={one.told(value)}" for one, value in pairs if one.name != "topic"]
+            parts += [
+                f"{one.name}={_NULL if value is None else one.told(value)}"
+                for one, value in pairs
+                if one.name != "topic"
+            ]
             if not self.partition_by:
                 parts.append(f"partition={partition}")
             return "/".join(parts) + "/"
@@ -279,9 +289,10 @@ def split_of_file(name: str) -> str | None:
     if (match := _FILE.fullmatch(name.rpartition("/")[2])) is None:
         return None
     name = name.removeprefix(STAGING)
-    if name.startswith(DATA + _HIVE):
-        topic = unquote(name.removeprefix(DATA + _HIVE).partition("/")[0])
-        return f"{topic}-{match[1]}-{match[2]}-{match[3]}"
+    for top in (DATA + _HIVE, DATA + _PLAIN):
+        if name.startswith(top):
+            topic = unquote(name.removeprefix(top).partition("/")[0])
+            return f"{topic}-{match[1]}-{match[2]}-{match[3]}"
     top = name.partition("/")[0]
     topic = top.removeprefix(_HIVE)
     if topic.startswith(("%5F", "%2E")) and topic == top:

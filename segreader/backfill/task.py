@@ -298,6 +298,10 @@ class SplitTask:
         for entry, _ in self._done(indexes, attempt):
             yield entry.to_bytes()
 
+    def name_of(self, index: int) -> str:
+        """The id of one of these splits, for an engine that must say which one failed."""
+        return self._splits[index].id
+
     @without_locals
     def of_spark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each split; see ``DDL``.
@@ -347,7 +351,8 @@ def grouped(sizes: Sequence[int]) -> list[list[int]]:
     """
     alone = [[index] for index, size in enumerate(sizes) if not size]
     known = [(size, index) for index, size in enumerate(sizes) if size]
-    count = min(len(known), max(_LEAST_TASKS, -(-sum(sizes) // _LEAST_TASK_BYTES)))
+    least = _LEAST_TASKS if sum(sizes) > _LEAST_TASK_BYTES else 1
+    count = min(len(known), max(least, -(-sum(sizes) // _LEAST_TASK_BYTES)))
     units: list[tuple[int, list[int]]] = [(0, []) for _ in range(count)]
     room = [(0, unit) for unit in range(count)]  # a heap: each split goes where least is so far
     for size, index in known:

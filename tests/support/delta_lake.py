@@ -82,16 +82,6 @@ class _Options(OutputOptions):
     def records(self) -> pa.Schema:
         return self._columns
 
-    def directory(self, topic: str, partition: int, values: Sequence[int | str | None]) -> str:
-        names = [field.name for field in self.partition_by]
-        parts = ["data", "topic=" + topic if not names or "topic" in names else "topic-" + topic]
-        for field, value in zip(self.partition_by, values, strict=True):
-            if field.name != "topic":
-                parts.append(f"{field.name}={'__HIVE_DEFAULT_PARTITION__' if value is None else field.told(value)}")
-        if not names:
-            parts.append(f"partition={partition}")
-        return "/".join(parts) + "/"
-
 
 def end_at(stop: int, *, topic: str = "orders", partition: int = 0, commit: str = "", **others: int) -> TableEnd:
     """An end of a partition of a topic."""
