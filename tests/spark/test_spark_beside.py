@@ -29,7 +29,7 @@ from segreader.duckdb import register
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, SegmentGapError
 from segreader.loader import LoadQuery, ResumableReader, SplitEnumerator
 from segreader.polars import scan as scan_polars
-from segreader.spark.batch import SegmentReader
+from segreader.spark.batch import FrameTask, SegmentReader
 from segreader.spark.options import parse_options, parse_stream_options
 from segreader.spark.rate_limits import ReadAllAvailable
 from segreader.spark.stream import SegmentStreamReader
@@ -161,8 +161,7 @@ def by_backfill(location: str, topic: str, given: Given, tmp_path: Path) -> Offs
     task = pickle.loads(
         pickle.dumps(SplitTask(plan.options, plan.output, Destination(str(tmp_path / "out")), plan.splits, plan.name))
     )
-    indexes = pa.RecordBatch.from_pydict({"id": list(range(len(plan.splits)))})
-    assert len([row for batch in task(iter([indexes])) for row in batch.to_pylist()]) == len(plan.splits)
+    assert len(list(task(range(len(plan.splits))))) == len(plan.splits)
     assert finish(plan, target).is_complete
     return sorted_offsets(table_of(tmp_path / "out"))
 
@@ -265,8 +264,8 @@ def test_a_backfill_takes_what_lies_beside_the_segments_by_flags(
     for more in ([], ["--leader-epochs", str(CORPUS / "cluster" / "local")]):
         assert backfill.main([*location, *asked, *more]) == 0
         plans.append(capsys.readouterr().out)
-    assert "3 splits" in plans[0]
-    assert "2 splits" in plans[1]
+    assert "0 - 68 " in plans[0]
+    assert "0 - 26 " in plans[1]
     assert backfill.main([*location, "--location", str(CORPUS / "cluster" / "local"), *asked]) == 2
     assert "as --log-directory" in capsys.readouterr().err
 
@@ -402,12 +401,15 @@ def test_a_backfill_of_everything_takes_the_newest_ids(
 
 def test_a_table_is_filled_from_the_ids_that_were_planned(created_again: Path) -> None:
     plan = make_plan(request(created_again, subscribePattern=".*"))
-    spark = MagicMock()
+    spark = MagicMock(_sc=None)
+    spark.sparkContext.defaultParallelism = 2
     records_of(spark, plan, plan.options)
-    given = spark.read.format.return_value.options.call_args.kwargs
-    assert "B" * 22 in given["topicId"].split(",")
-    assert "A" * 22 not in given["topicId"]
-    assert read_table(created_again, **{name: text for name, text in given.items() if name != "location"}).num_rows == 5
+    task = spark.range.return_value.mapInArrow.call_args_list[0].args[0].__self__
+    assert isinstance(task, FrameTask)
+    assert "B" * 22 in task._reader.options.topic_ids
+    assert "A" * 22 not in task._reader.options.topic_ids
+    numbers = pa.record_batch({"id": list(range(len(task)))})
+    assert sum(batch.num_rows for batch in task.records(iter([numbers]))) == 5
 
 
 def test_metadata_without_a_location_means_nothing() -> None:

@@ -212,7 +212,7 @@ def test_with_largest_timestamps_of_segments_it_goes_by_records(tmp_path: Path) 
 
     assert text is not None
     assert re.fullmatch(
-        r"reads 1 partition, \S+ KiB, 2024-01-02 to 2025-02-05; startingTimestamp=2025-01-29T00:00:00Z would read \S+ .*",
+        r"reads 1 partition, \S+ KiB, 2024-01-02 to 2025-02-05; startingTimestamp=2025-01-29T00:00:00Z would read .*",
         text,
     )
 

@@ -12,7 +12,7 @@ from canaries import CANARIES, leaks
 from segreader.backfill.task import SplitTask
 from segreader.backfill.verify import VerifyTask
 from segreader.errors import AccessDeniedError
-from segreader.spark.batch import SegmentReader
+from segreader.spark.batch import FrameTask, SegmentReader
 from segreader.spark.source import SegmentSource
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.worker import SHOWS_LOCALS, without_locals
@@ -76,7 +76,9 @@ def test_elsewhere_an_error_keeps_its_traceback_and_its_cause(monkeypatch: pytes
             SegmentSource.__init__,
             SegmentReader.partitions,
             SegmentReader.read,
-            SplitTask.__call__,
+            FrameTask.records,
+            FrameTask.counts,
+            SplitTask.of_spark,
             VerifyTask.__call__,
         ),
         *(SegmentStreamReader.initialOffset, SegmentStreamReader.latestOffset, SegmentStreamReader.partitions),
