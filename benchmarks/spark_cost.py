@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass
@@ -82,17 +83,23 @@ def _is_below(pid: int, root: int, found: Mapping[int, Process]) -> bool:
 def cost_of(work: Work, broker: int | None = None) -> Cost:
     """What the work costs this process and all that it started; one of these may be a broker.
 
-    A process that is there at the end counts from the beginning or from its own. What one used that ended meanwhile
-    is not seen: Spark ends workers after a minute without work.
+    A process that is there at the end counts from the beginning or from its own, and a child of this one whose end it
+    waited for counts with all that it waited for. What another used that ended meanwhile is not seen: Spark ends
+    workers after a minute without work.
     """
-    before, began = tree(os.getpid()), time.perf_counter()
+    before, ended, began = tree(os.getpid()), _ended_cpu(), time.perf_counter()
     work()
     wall = time.perf_counter() - began
-    spent = {"jvm": 0.0, "python": 0.0, "broker": 0.0}
+    spent = {"jvm": 0.0, "python": _ended_cpu() - ended, "broker": 0.0}
     for key, one in tree(os.getpid()).items():
         kind = "broker" if key[0] == broker else "jvm" if one.name == "java" else "python"
         spent[kind] += one.cpu - (before[key].cpu if key in before else 0.0)
     return Cost(spent["jvm"], spent["python"], wall, spent["broker"])
+
+
+def _ended_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def settle(broker: int | None) -> None:
@@ -135,8 +142,16 @@ def marginal(
     Args:
         tiny: the same sides with a small topic; the middle of a few turns is taken off. Wall is of the whole job.
     """
+    return whole_and_marginal(big, tiny, rounds, wake=wake, broker=broker)[1]
+
+
+def whole_and_marginal(
+    big: Mapping[str, Work], tiny: Mapping[str, Work], rounds: int, *, wake: Work, broker: int | None = None
+) -> tuple[dict[str, list[Cost]], dict[str, list[Cost]]]:
+    """What the jobs cost on each side, and what the records do; as ``marginal``."""
     costs = take_turns(big, rounds, wake=wake, broker=broker)
-    for name, few in take_turns(tiny, min(rounds, _TINY_ROUNDS), wake=wake, broker=broker).items():
-        middle = Cost(*(median(values) for values in zip(*map(astuple, few), strict=True)))
-        costs[name] = [one.above(middle) for one in costs[name]]
-    return costs
+    few = take_turns(tiny, min(rounds, _TINY_ROUNDS), wake=wake, broker=broker)
+    middles = {
+        name: Cost(*(median(values) for values in zip(*map(astuple, some), strict=True))) for name, some in few.items()
+    }
+    return costs, {name: [one.above(middles[name]) for one in some] for name, some in costs.items()}

@@ -10,18 +10,19 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.backfill_sides import LocalJob
 from benchmarks.inputs import BATCH_BYTES, Shape, make_batches
 from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from benchmarks.spark import KINDS, MASTER, SETTINGS, TINY, cpu, note, ratios, wall
-from benchmarks.spark_cost import marginal
+from benchmarks.spark_cost import Cost, Work, whole_and_marginal
 from benchmarks.spark_inputs import (
     COLUMNS,
     PARTITIONS,
@@ -37,8 +38,20 @@ from spark_jobs.session import job_session
 
 BROKER_JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC")
 
-CPU_TARGETS = {"Parquet": {"100 B": 3.5, "1 KiB": 2.0}, "noop": {"100 B": 2.0, "1 KiB": 1.2}}
-WALL_TARGETS = {"Parquet": {"100 B": 3.0, "1 KiB": 1.8}, "noop": {"100 B": 1.8, "1 KiB": 1.0}}
+PARTITION_FETCH_BYTES = 16 * MIB
+"""``max.partition.fetch.bytes`` of Spark's consumers: with Kafka's 1 MiB they would ask the broker more often."""
+
+LOCAL = {"100 B": 5.0, "1 KiB": 4.0}
+SPARK = {"100 B": 4.5, "1 KiB": 3.0}
+READ = {"100 B": 3.0, "1 KiB": 2.5}
+CPU_TARGETS: Mapping[str, Mapping[str, float]] = {
+    "local engine -> Parquet": LOCAL,
+    "local engine -> Iceberg": LOCAL,
+    "local engine -> Delta": LOCAL,
+    "Spark engine -> Parquet": SPARK,
+    "read() -> noop": READ,
+}
+"""Times the CPU of each way that Spark's kafka source and the broker need, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,7 @@ class KafkaSides:
     def frame(self) -> DataFrame:
         """By Spark's own source, all that is there."""
         reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.kafka.bootstrap)
+        reader = reader.option("kafka.max.partition.fetch.bytes", str(PARTITION_FETCH_BYTES))
         return reader.option("subscribe", self.topic.name).load()
 
     def noop(self) -> None:
@@ -109,6 +123,10 @@ class KafkaSides:
 
     def parquet(self) -> None:
         write_parquet(self.frame(), self.scratch / self.topic.name / "kafka")
+
+    def check(self) -> int:
+        """Bytes of its Parquet files, which must hold each record."""
+        return Sides(self.spark, self.topic, self.scratch).check("kafka")
 
 
 def measure(kit: Kit, spark: SparkSession, kafka: Any, place: Path, arguments: argparse.Namespace) -> Iterator[Row]:
@@ -121,31 +139,70 @@ def measure(kit: Kit, spark: SparkSession, kafka: Any, place: Path, arguments: a
                     f"\n{shape.name} {codec}: {topic.records} records, {topic.gb:.2f} GB of columns,"
                     f" {topic.stored_bytes / 1e6:.0f} MB stored in the remote tier"
                 )
-                yield from measure_topic(spark, kafka, topic, tiny, place, arguments.rounds)
+                yield from measure_topic(
+                    spark, kafka, topic, tiny, place, arguments.rounds, arguments.only or tuple(_GOALS)
+                )
                 done.append(topic)
     yield from check_alone(spark, kafka, done, place)
 
 
 def measure_topic(
-    spark: SparkSession, kafka: Any, topic: Topic, tiny: Topic, place: Path, rounds: int
+    spark: SparkSession, kafka: Any, topic: Topic, tiny: Topic, place: Path, rounds: int, goals: Sequence[str]
 ) -> Iterator[Row]:
     ours = [Sides(spark, one, place) for one in (topic, tiny)]
+    local = [_local(one, place) for one in (topic, tiny)]
     theirs = [KafkaSides(spark, kafka, one, place) for one in (topic, tiny)]
     counts = ours[0].frame().count(), theirs[0].frame().count()
     if counts != (topic.records, topic.records):
         raise RuntimeError(f"{topic.records} records, but the two sources count {counts}")
-    noops = [{"segreader": one.noop, "kafka": other.noop} for one, other in zip(ours, theirs, strict=True)]
-    files = [{"segreader": one.sink, "kafka": other.parquet} for one, other in zip(ours, theirs, strict=True)]
-    for goal, (big, small) in (("noop", noops), ("Parquet", files)):
-        costs = marginal(big, small, rounds, wake=small["segreader"], broker=kafka.nodes[0].pid)
-        name = f"{topic.shape} {topic.codec}: kafka / ours -> {goal}"
-        asked_nothing = [replace(one, broker=0.0) for one in costs["segreader"]]  # it works without a broker, too
-        for measure, value, targets in (("CPU", cpu, CPU_TARGETS), ("wall", wall, WALL_TARGETS)):
-            found = ratios(costs["kafka"], asked_nothing, value)
-            said = note(topic, costs) if measure == "CPU" else ""
-            yield Row(f"{name}, {measure}", found, targets[goal][topic.shape], "x", said, is_least=True)
-    ours[0].check("sink-zstd")
-    shutil.rmtree(place)
+    for goal in goals:
+        big, small = (_GOALS[goal](*sides) for sides in zip(ours, local, theirs, strict=True))
+        costs = whole_and_marginal(big, small, rounds, wake=ours[1].noop, broker=kafka.nodes[0].pid)
+        said = note(topic, costs[1])
+        for name in list(big)[:-1]:
+            yield from _compare(f"{topic.shape} {topic.codec}: kafka / {name}", topic, name, costs, said)
+            said = ""
+    if "Parquet" in goals:
+        sizes = {
+            "Spark's writer": theirs[0].check(),
+            "Spark engine": ours[0].check("sink-zstd"),
+            **{f"local {to}": sum(local[0].check(to)) for to in ("parquet", "iceberg", "delta")},
+        }
+        print("    written, MB: " + ", ".join(f"{name} {size / 1e6:.0f}" for name, size in sizes.items()))
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _compare(
+    title: str, topic: Topic, name: str, costs: tuple[Mapping[str, list[Cost]], Mapping[str, list[Cost]]], said: str
+) -> Iterator[Row]:
+    """CPU of the records and of the whole job, and the wall of that, on kafka's side by ours."""
+    target = CPU_TARGETS.get(name, {}).get(topic.shape)
+    for kind, some in zip(("whole job", "marginal"), costs, strict=True):
+        asked_nothing = [replace(one, broker=0.0) for one in some[name]]  # it works without a broker, too
+        found = ratios(some["kafka"], asked_nothing, cpu)
+        yield Row(f"{title}, CPU, {kind}", found, target, "x", said if kind == "marginal" else "", is_least=True)
+    yield Row(f"{title}, wall", ratios(costs[0]["kafka"], costs[0][name], wall), None, "x")
+
+
+def _noops(ours: Sides, local: LocalJob, theirs: KafkaSides) -> dict[str, Work]:
+    return {"read() -> noop": ours.read_noop, "source -> noop": ours.noop, "kafka": theirs.noop}
+
+
+def _files(ours: Sides, local: LocalJob, theirs: KafkaSides) -> dict[str, Work]:
+    return {
+        "local engine -> Parquet": local.parquet,
+        "local engine -> Iceberg": local.iceberg,
+        "local engine -> Delta": local.delta,
+        "Spark engine -> Parquet": ours.sink,
+        "kafka": theirs.parquet,
+    }
+
+
+_GOALS: Mapping[str, Callable[[Sides, LocalJob, KafkaSides], dict[str, Work]]] = {"noop": _noops, "Parquet": _files}
+
+
+def _local(topic: Topic, place: Path) -> LocalJob:
+    return LocalJob(topic.location, topic.name, topic.records, place)
 
 
 def check_alone(spark: SparkSession, kafka: Any, topics: list[Topic], place: Path) -> Iterator[Row]:
@@ -156,6 +213,10 @@ def check_alone(spark: SparkSession, kafka: Any, topics: list[Topic], place: Pat
         ours = Sides(spark, topic, place)
         ours.sink()
         ours.check("sink-zstd")
+        local = _local(topic, place)
+        for to in ("parquet", "iceberg", "delta"):
+            local.run(to)
+            local.check(to)
         if ours.frame().count() != topic.records:
             raise RuntimeError("without a broker there are fewer records")
     yield Row("topics read with the broker stopped", (len(topics),), len(topics), is_least=True)
@@ -168,6 +229,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each side has its turn (5)")
     parser.add_argument("--gb", type=float, default=1.0, help="columns of a topic in 1e9 bytes (1)")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this topic; may be repeated")
+    parser.add_argument("--only", action="append", choices=tuple(_GOALS), help="only these rows; may be repeated")
     arguments = parse_options(parser)
     demand_native()
     kit = Kit.load()

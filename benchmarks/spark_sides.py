@@ -48,11 +48,12 @@ class Sides:
         return reader.option("subscribe", self.topic.name).load()
 
     def sink(self, codec: str = "zstd") -> None:
-        """The direct sink: the whole job from its plan to ``_SUCCESS``."""
+        """The direct sink in Spark: the whole job from its plan to ``_SUCCESS``."""
         place = self.place(f"sink-{codec}")
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             arguments = ["--location", str(self.topic.location), "--topic", self.topic.name, "--codec", codec]
+            arguments += ["--engine", "spark"]
             code = backfill([*arguments, "--target", str(place), "--force"])
         if code:
             raise RuntimeError(f"the backfill ended with {code}: {said.getvalue()}")
