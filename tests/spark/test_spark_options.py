@@ -77,7 +77,12 @@ def test_an_option_like_no_other_is_refused_with_all_names() -> None:
 
 
 def test_what_spark_adds_by_itself_is_passed_over() -> None:
-    parse(**{"owner": "me", "provider": "segreader", "option.location": "/data", "paths": ""})
+    parse(**{"owner": "me", "option.location": "/data", "paths": ""})
+
+
+def test_a_table_of_a_catalog_is_refused_with_the_view_to_make() -> None:
+    with pytest.raises(OptionError, match=r"carries no options.*CREATE TEMPORARY VIEW name USING segreader OPTIONS"):
+        parse(owner="me", provider="segreader")
 
 
 @pytest.mark.parametrize(
