@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -172,9 +171,7 @@ def map_indexes(
     text: str,
 ) -> DataFrame:
     """What a task makes of the numbers below ``count``, each in a task of its own; ``text`` describes it in the UI."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
-        frame = spark.range(0, count, 1, count).mapInArrow(task, ddl)
+    frame = spark.range(0, count, 1, count).mapInArrow(task, ddl)
     describe_job(spark, text)
     return frame
 
@@ -256,9 +253,7 @@ def _connect(remote: str, name: str, settings: Mapping[str, str]) -> SparkSessio
     """A session of a server. What its JVM was started with is not asked to be changed."""
     _require_answer(remote)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
-            session = SparkSession.builder.remote(remote).appName(name).getOrCreate()
+        session = SparkSession.builder.remote(remote).appName(name).getOrCreate()
     except ImportError as error:
         raise OptionError(
             f"{_CONNECT} needs packages that are not installed: {error}", hint="pip install 'pyspark[connect]'"

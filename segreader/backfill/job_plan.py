@@ -237,6 +237,7 @@ def make_plan(request: JobRequest, *, number: int = 1, start: TableEnd | None = 
             options,
             starting_offsets={topic: {int(key): at for key, at in some.items()} for topic, some in known},
             starting_offsets_default=EARLIEST,
+            starting_times=None,
             skips_unknown=True,
         )
     if options.brokers is not None:

@@ -299,7 +299,7 @@ def _starts(
     planner: LivePlanner, options: SparkOptions, chosen: Mapping[TopicPartition, TopicIdPartition]
 ) -> dict[TopicPartition, int | None]:
     if options.starting_times is None:
-        if options.bounds is not None:
+        if options.bounds is not None and options.starting_offsets is None:
             return dict.fromkeys(chosen, options.bounds.start)
         given = {name: options.start_of(*name) for name in chosen}
         return {name: None if start == EARLIEST else start for name, start in given.items()}

@@ -211,7 +211,7 @@ class SparkOptions:
         skips_unknown: whether a partition that ``starting_offsets`` names may be gone; the plan notes it. Set by jobs.
         ending_offsets: offset after the last of each partition; ``None`` reads to the end, or by ``ending_times``.
         bounds: the same offsets for every partition, in place of these two; a partition gives what it has of them. Set
-            by jobs, by no option.
+            by jobs, by no option; with ``starting_offsets`` it is only the end.
         starting_times: each partition begins with the first record that is not older.
         ending_times: each partition ends before the first record that is not older, or else at its end.
         starts_at_latest: where nothing is as new as ``starting_times``, read nothing instead of failing; or, without

@@ -245,7 +245,7 @@ def _limits(options: SparkOptions, partition: TopicIdPartition) -> tuple[OffsetR
     stop = options.bounds.stop if options.bounds is not None else None
     since_ms = None if options.starting_times is None else _time_of(options.starting_times, partition)
     until_ms = None if options.ending_times is None else _time_of(options.ending_times, partition)
-    if options.bounds is None and since_ms is None:
+    if since_ms is None and (options.bounds is None or options.starting_offsets is not None):
         start = options.start_of(partition.topic, partition.partition)
     if options.bounds is None and until_ms is None:
         stop = _offset_of(options.ending_offsets, partition, LATEST)
@@ -303,7 +303,7 @@ class _Wanted:
         options, log = self.options, self.log
         if options.starting_times is not None:
             return self._start_by_time(_time_of(options.starting_times, log.partition))
-        if options.bounds is not None:
+        if options.bounds is not None and options.starting_offsets is None:
             return options.bounds.start or 0
         start = options.start_of(log.partition.topic, log.partition.partition)
         if start == EARLIEST:
