@@ -19,7 +19,7 @@ DOCS := build/docs
 
 OLDEST := build/oldest
 OLDEST_PYSPARK := 4.0.0
-SPARK_TESTS := $(wildcard tests/backfill tests/spark tests/spark_jobs tests/it_spark_kafka)
+SPARK_TESTS := $(wildcard tests/backfill tests/spark tests/spark_jobs tests/it_spark_kafka tests/lake/test_*_readers.py)
 
 FLINK := build/flink
 FLINK_VERSION := 2.3.0
@@ -28,7 +28,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-values bench-spark bench-kafka bench-spark-values bench-broker bench-loader test-asan mutants wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-backfill bench-storage bench-values bench-spark bench-kafka bench-spark-values bench-broker bench-loader test-asan mutants wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -127,6 +127,9 @@ bench-plan: $(VENV)/.dev  ## measure planning: very many segments, objects and a
 
 bench-spark-plan: $(VENV)/.dev  ## measure what planning for Spark costs a driver, and what a worker holds
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.spark_plan $(BENCH)
+
+bench-backfill: $(VENV)/.dev  ## measure backfills without Spark: a second core, their start, very many segments, commits
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.backfill $(BENCH)
 
 bench-values: $(VENV)/.dev  ## measure the decoding of typed values against fastavro, and scans with and without it
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.values $(BENCH)

@@ -58,7 +58,7 @@ def write_topic(root: Path, shape: Shape, codec: str, column_bytes: int) -> Topi
     rows = column_bytes // (sum(map(column_bytes_of, batches)) // sum(len(batch.records) for batch in batches))
     share = rows // PARTITIONS
     for partition in range(PARTITIONS):
-        _write_partition(location, name, partition, encoded, share)
+        write_partition(location, name, partition, encoded, share)
     read = scan(str(location), topic=name, columns=COLUMNS)
     sizes = [(batch.num_rows, batch.nbytes) for batch in read.to_batches()]
     stored = sum(file.stat().st_size for file in location.rglob("*.log"))
@@ -67,9 +67,19 @@ def write_topic(root: Path, shape: Shape, codec: str, column_bytes: int) -> Topi
     )
 
 
-def _write_partition(
-    location: Path, topic: str, partition: int, encoded: list[tuple[Batch, bytes]], records: int
-) -> None:
+def write_partition(
+    location: Path,
+    topic: str,
+    partition: int,
+    encoded: list[tuple[Batch, bytes]],
+    records: int,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> int:
+    """Segments of these batches, taken again and again, with so many records or a few more; returns how many.
+
+    Args:
+        encoded: the batches as they are stored, with base offset 0.
+    """
     supply, offset = cycle(encoded), 0
     while offset < records:
         base = offset
@@ -79,7 +89,7 @@ def _write_partition(
             index.append(size, len(data), last, batch.first_timestamp_ms + len(batch.records) - 1)
             pieces += (struct.pack(">q", offset), data[8:])  # a base offset stands outside of the CRC
             offset, size = last + 1, size + len(data)
-            if size + BATCH_BYTES > SEGMENT_BYTES or offset >= records:
+            if size + BATCH_BYTES > segment_bytes or offset >= records:
                 break
         stem = f"{topic}-{partition}-{kafka_uuid(topic)}/{base:020d}-{kafka_uuid(topic, partition, base)}"
         write_files(
@@ -92,6 +102,7 @@ def _write_partition(
                 f"{stem}.leader_epoch_checkpoint": encode_leader_epochs([(0, 0)]),
             },
         )
+    return offset
 
 
 def column_bytes_of(batch: Batch) -> int:
