@@ -306,6 +306,9 @@ class _TargetHistory:
     def known_of(self, one: PartitionRange) -> PartitionRange:
         """The same, with what its log says of where it ends."""
         log = self._logs.get((one.topic, one.partition))
+        at = None if self._start is None else self._start.offsets.get(one.topic, {}).get(str(one.partition))
+        if at is not None and not one.splits:
+            one = replace(one, start=at, stop=at)  # whatever hides the end of the log, that of the target stays
         if log is None:
             return one
         end, epoch = log.end, log.epoch_before(one.stop)

@@ -202,11 +202,13 @@ def job_splits(
     splits: list[JobSplit] = []
     ranges = []
     for end in plan.ends:
-        read = _closed(parts.get(end.partition, []), store)
+        planned = parts.get(end.partition, [])
+        read = _closed(planned, store)
         gone = _lost(lost, end.partition, "no segment has them")
         mine = list(_joined(_adjoining(read, end, gone), split_bytes))
         splits += mine
-        start = mine[0].start if mine else (end.offset or 0)
+        none = planned[0].offsets.start if planned and end.offset is None else end.offset or 0
+        start = mine[0].start if mine else none  # what has nothing to read ends where it was to begin
         stop = mine[-1].stop if mine else start
         between = [lost_between(before.stop, after.start, gone) for before, after in pairwise(mine)]
         ranges.append(_range(mine, start, stop, end, [*lost_outside(start, stop, gone), *filter(None, between)]))

@@ -1,0 +1,81 @@
+"""Backfills that go on while segments appear in awkward orders: exact, or an error that says what to do."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from growing_bucket import CORPUS
+from lake_targets import Key, Target
+
+from segreader import scan
+from spark_jobs.backfill import main
+from spark_jobs.verify import main as verify
+
+KINDS = ("parquet", "delta", "iceberg")
+CLUSTER = CORPUS.parents[2] / "cluster" / "remote" / "kafka-tiered-storage"
+
+
+class Bucket:
+    """A copy of one topic's segments that are uploaded by their number, in any order."""
+
+    def __init__(self, root: Path, topic: str, corpus: Path = CORPUS) -> None:
+        self.root, self.topic = root, topic
+        self.logs = sorted(log for one in corpus.glob(f"{topic}-?-*") for log in one.glob("*.log"))
+
+    def upload(self, *numbers: int) -> None:
+        for log in (self.logs[number] for number in numbers):
+            place = self.root / "kafka-tiered-storage" / log.parent.name
+            place.mkdir(parents=True, exist_ok=True)
+            for file in log.parent.glob(f"{log.stem}.*"):
+                shutil.copy2(file, place / file.name)
+
+    def run(self, target: Target, *more: str) -> int:
+        return main(
+            [
+                "--location",
+                str(self.root),
+                "--topic",
+                self.topic,
+                "--processes",
+                "1",
+                *target.flags,
+                "--continue",
+                *more,
+            ]
+        )
+
+    def keys(self) -> Counter[Key]:
+        rows = scan(str(self.root), topic=self.topic, columns=["topic", "partition", "offset"]).to_arrow().to_pylist()
+        return Counter((row["topic"], row["partition"], row["offset"]) for row in rows)
+
+
+@pytest.fixture(params=KINDS)
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    return Target(request.param, tmp_path / "target")
+
+
+def test_a_partition_with_nothing_new_stays_where_it_ends_while_another_one_goes_on(
+    tmp_path: Path, target: Target
+) -> None:
+    """Partition 1 has one segment, which has been read: no index says where it ends."""
+    bucket = Bucket(tmp_path / "bucket", "multi")
+    bucket.upload(0, 3)
+    assert bucket.run(target) == 0
+    for number in (1, 2, 4):
+        bucket.upload(number)
+        assert bucket.run(target) == 0
+        assert target.keys() == bucket.keys()
+    assert verify([*target.flags, "--source"]) == 0
+
+
+def test_a_job_that_begins_behind_all_there_is_goes_on_from_where_it_began(tmp_path: Path, target: Target) -> None:
+    bucket = Bucket(tmp_path / "bucket", "multi")
+    bucket.upload(3)
+
+    assert bucket.run(target, "--offsets", "1863:") == 0
+    bucket.upload(4)
+    assert bucket.run(target, "--offsets", "1863:") == 0
+    assert min(target.keys()) == ("multi", 1, 1863)
