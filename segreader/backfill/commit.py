@@ -85,7 +85,7 @@ def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool
         target.delete(orphans(sizes, entries))
     target.put_if_absent(SUCCESS, b"")
     if cleans:
-        _forget_unfinished(target, plan.round, entries)
+        forget_unfinished(target, plan.round, entries)
         target.prune(STAGING)
     return found
 
@@ -106,7 +106,7 @@ def orphans(sizes: Mapping[str, int], entries: Entries) -> list[str]:
     return [name for name in sizes if name not in listed and split_of_file(name) in entries]
 
 
-def _forget_unfinished(target: TargetStore, number: int, entries: Entries) -> None:
+def forget_unfinished(target: TargetStore, number: int, entries: Entries) -> None:
     """Remove what killed writers left in the target of a complete job.
 
     Another driver or attempt may be at one of them; that it is too late is all that it learns.

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final, Protocol
 
-from segreader.backfill.commit import Entries, collect, commit, put_manifest, read_manifest
+from segreader.backfill.commit import Entries, collect, commit, forget_unfinished, put_manifest, read_manifest
 from segreader.backfill.done import DoneEntry, parse_done
 from segreader.backfill.engine import LocalEngine, allowed_cores
 from segreader.backfill.job_plan import (
@@ -211,7 +211,8 @@ class Job:
             self._run(one, left, entries, runner, tell)
             return entries
         end, stops = one.end, self._stops(one)
-        for number, group in enumerate(commit_groups(left, self.request.commit_bytes), start=len(one.committed)):
+        count = len(one.committed)
+        for group in commit_groups(left, self.request.commit_bytes):
             self._run(one, group, entries, runner, tell)
             missing = [split.id for split in group if split.id not in entries]
             if missing:
@@ -220,7 +221,8 @@ class Job:
             stops |= {(split.partition.topic, split.partition.partition): split.stop for split in group}
             is_last = group[-1].id == left[-1].id
             after = one.plan.end if is_last else one.plan.end_after(stops)
-            after = replace(after, commit=f"{one.plan.name}-{number}")
+            count += len(group)  # a driver that groups otherwise has no commit of the same name and other splits
+            after = replace(after, commit=f"{one.plan.name}-{count}")
             files = [file for split in group for file in entries[split.id].files]
             self.table.commit(files, end, after)
             end = after
@@ -276,7 +278,8 @@ class Job:
         if found.is_complete:
             put_manifest(one.target, one.plan, entries, found)
             if cleans:
-                _remove_orphans(one.target, entries)
+                _remove_orphans(one.target, self.table, entries)
+                forget_unfinished(one.target, one.plan.round, entries)
         return found
 
 
@@ -351,8 +354,11 @@ def _required_plan(target: TargetStore, number: int) -> JobPlan:
     return plan
 
 
-def _remove_orphans(target: TargetStore, entries: Entries) -> None:
-    """Remove the files of killed attempts at these splits; no commit names them."""
+def _remove_orphans(target: TargetStore, table: LakeTable, entries: Entries) -> None:
+    """Remove the files of killed attempts at these splits; no commit names them, which the table itself confirms."""
     listed = {file.name for entry in entries.values() for file in entry.files}
     names = (info.name for info in target.list(_DATA))
-    target.delete([name for name in names if name not in listed and split_of_file(name) in entries])
+    left = [name for name in names if name not in listed and split_of_file(name) in entries]
+    if left:
+        listed.update(table.files())
+        target.delete([name for name in left if name not in listed])
