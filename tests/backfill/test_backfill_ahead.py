@@ -265,7 +265,7 @@ def test_a_task_gets_the_threads_and_bytes_of_its_job(
     place = Destination(str(tmp_path / "out"))
     for more in ({}, {"threads": 3, "read_ahead_bytes": 4}):
         task = SplitTask(plan.options, plan.output, place, plan.splits, **more)  # type: ignore[arg-type]
-        assert len(list(task(iter([pa.record_batch({"id": [0]})])))) == 1
+        assert len(list(task([0]))) == 1
     assert [(one.threads, one.read_ahead_bytes) for one in seen] == [(None, None), (3, 4)]
 
 

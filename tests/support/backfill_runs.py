@@ -16,10 +16,9 @@ from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan
 from segreader.backfill.job_splits import JobSplit
 from segreader.backfill.output import PLAN, OutputOptions
 from segreader.backfill.report import Completeness
+from segreader.backfill.source import metrics_for, read_records
 from segreader.backfill.task import do_split
 from segreader.plan.request import Policy, ReadOptions
-from segreader.plan.split import Split
-from segreader.read.split_reader import read_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
 from segreader.storage.target.store import TargetStore
@@ -62,8 +61,7 @@ def finish(plan: JobPlan, target: TargetStore, *, cleans: bool = True) -> Comple
 def offsets_of(plan: JobPlan, split: JobSplit) -> list[int]:
     """The offsets of the records that a split delivers."""
     store = Locations(parse_options(plan.options)).store
-    assert isinstance(split.read, Split)
-    batches = read_split(split.read, store, ReadOptions(columns=("offset",)))
+    batches = read_records(split.read, store, ReadOptions(columns=("offset",)), metrics_for(split.read))
     return [offset for batch in batches for offset in batch.column(0).to_pylist()]
 
 
