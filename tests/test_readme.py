@@ -34,7 +34,7 @@ def test_the_readme_is_short_and_has_code_of_each_kind() -> None:
         "console": 1,
         "sh": 4,
         "python": 1,
-        "py": 1,
+        "py": 2,
         "bash": 1,
     }
 

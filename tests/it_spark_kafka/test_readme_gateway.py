@@ -30,9 +30,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.session import job_session
 with job_session("readme", master="local[2]") as session:
     spark = session.spark
-    from segreader.spark import register
-
-    register(spark)
+    from segreader.spark import read
 """
 PARTITIONS = 2
 
