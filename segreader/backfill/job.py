@@ -27,7 +27,7 @@ from segreader.backfill.job_plan import (
     rounds_of,
 )
 from segreader.backfill.job_splits import JobSplit
-from segreader.backfill.lake.table import LakeTable, TableEnd
+from segreader.backfill.lake.table import LakeTable, Offsets, TableEnd
 from segreader.backfill.output import DONE, SUCCESS, plan_name, split_of_file
 from segreader.backfill.report import Completeness, complete
 from segreader.backfill.task import Destination, SplitTask
@@ -97,7 +97,8 @@ class Job:
         """
         if self.table is not None:
             end = self.table.end() if self.table.exists else None
-            plan = self._plan_for_table(1, end if self.goes_on else None)
+            begins = self._last_begins(self.table) if end is not None and self.goes_on else None
+            plan = self._plan_for_table(1, end if self.goes_on else None, begins)
             self.table.check(plan.output.records, plan.output.partition_by)
             return plan
         with closing(self.destination.open()) as target:
@@ -106,7 +107,7 @@ class Job:
         if last is None:
             return make_plan(self.request)
         if self.goes_on:
-            return make_plan(self.request, number=last.round + 1, start=last.end)
+            return make_plan(self.request, number=last.round + 1, start=last.end, begins=last.begins)
         return last if dict(last.wanted) == dict(self.request.wanted) else make_plan(self.request)
 
     def begin(self) -> Round | None:
@@ -134,7 +135,7 @@ class Job:
         require_same(plan, self.request.wanted, target.url(""), goes_on=self.goes_on)
         if not self.goes_on or not _is_finished(target, plan):
             return Round(plan, target, self.destination, collect(target, plan), is_resumed=True)
-        plan = make_plan(self.request, number=plan.round + 1, start=plan.end)
+        plan = make_plan(self.request, number=plan.round + 1, start=plan.end, begins=plan.begins)
         if not plan.splits:
             return None
         target.delete([SUCCESS])
@@ -143,14 +144,14 @@ class Job:
     def _begin_table(self, table: LakeTable) -> Round | None:
         is_there = table.exists
         end = table.end() if is_there else None
-        number = 1
+        number, begins = 1, None
         if is_there:
             destination, target = self._ledger_of(table)
             numbers = rounds_of(target)
             last = _required_plan(target, numbers[-1]) if numbers else None
             if last is not None:
                 end = table.end((one.topic, one.partition) for one in last.partitions)
-                number = last.round + 1
+                number, begins = last.round + 1, last.begins
                 done = committed(last, end)
                 if self.goes_on:
                     require_same(last, self.request.wanted, table.name, goes_on=True)
@@ -167,7 +168,7 @@ class Job:
                 )
             if last is None:  # entries without their plan say nothing
                 target.delete([info.name for info in target.list(DONE)])
-        plan = self._plan_for_table(number, end)
+        plan = self._plan_for_table(number, end, begins)
         if not plan.splits:
             return None
         table.check(plan.output.records, plan.output.partition_by)
@@ -177,12 +178,18 @@ class Job:
         one = self._put(target, plan, destination)
         return replace(one, end=end)
 
-    def _plan_for_table(self, number: int, end: TableEnd | None) -> JobPlan:
+    def _plan_for_table(self, number: int, end: TableEnd | None, begins: Offsets | None) -> JobPlan:
         assert self.table is not None
         output = replace(self.request.output, table=self.table.kind)
         if not output.partition_by and self.table.exists:
             output = replace(output, partition_by=self.table.partition_fields())
-        return make_plan(replace(self.request, output=output), number=number, start=end)
+        return make_plan(replace(self.request, output=output), number=number, start=end, begins=begins)
+
+    def _last_begins(self, table: LakeTable) -> Offsets | None:
+        with closing(self._ledger_of(table)[1]) as target:
+            numbers = rounds_of(target)
+            last = read_plan(target, numbers[-1]) if numbers else None
+        return None if last is None else last.begins
 
     def _ledger_of(self, table: LakeTable) -> tuple[Destination, TargetStore]:
         destination = replace(self.destination, location=table.location)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import islice
@@ -20,6 +20,7 @@ from segreader.backfill.done import learnt, parsed
 from segreader.backfill.job_splits import (
     MOST_OFFSETS,
     JobSplit,
+    LostOffsets,
     PartitionRange,
     from_version_1,
     job_splits,
@@ -40,7 +41,13 @@ from segreader.backfill.output import (
     round_of,
     split_of_file,
 )
-from segreader.errors import DivergedPositionError, ObjectNotFoundError, OptionError, RecreatedTopicError
+from segreader.errors import (
+    DivergedPositionError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    OptionError,
+    RecreatedTopicError,
+)
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import SplitOffsets
 from segreader.plan.live import LivePart
@@ -89,6 +96,7 @@ class JobRequest:
         threads, read_ahead_bytes: of each task, as of ``SplitTask``; they change nothing that is written.
         bounds: the same offsets for every partition; ``None`` where the options bound each, or nothing does.
         commit_bytes: stored bytes after which what was written is committed to a table.
+        join_bytes: splits that follow each other are one up to so many stored bytes; ``None``: up to ``split_bytes``.
     """
 
     wanted: Mapping[str, str]
@@ -101,6 +109,7 @@ class JobRequest:
     read_ahead_bytes: int | None = None
     bounds: Bounds | None = None
     commit_bytes: int = DEFAULT_COMMIT_BYTES
+    join_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +125,8 @@ class JobPlan:
         notes: what was noticed while planning.
         round: 1 for the first one of a target.
         start: where the target ended before; ``None`` where it had nothing.
+        begins: the earliest offset that was there of each partition when the target began with it, where it was to
+            begin with the earliest: what appears below later is in no round.
     """
 
     wanted: Mapping[str, str]
@@ -128,6 +139,7 @@ class JobPlan:
     notes: tuple[str, ...] = ()
     round: int = 1
     start: TableEnd | None = None
+    begins: Offsets = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -196,6 +208,7 @@ class JobPlan:
             "notes": list(self.notes),
             **({} if self.round == 1 else {"round": self.round}),
             **({} if self.start is None else {"start": self.start.to_json()}),
+            **({"begins": _copied(self.begins)} if self.begins else {}),
             "next_splits_follow": True,
             "splits": splits_to_json(self.splits),
         }
@@ -212,15 +225,19 @@ class JobPlan:
         return self.sha256[:16]
 
 
-def make_plan(request: JobRequest, *, number: int = 1, start: TableEnd | None = None) -> JobPlan:
+def make_plan(
+    request: JobRequest, *, number: int = 1, start: TableEnd | None = None, begins: Offsets | None = None
+) -> JobPlan:
     """Decide what a round of a job will do. Segments are listed, and where they end is read; no record is. Schemas are
     learnt: whoever runs the plan asks for none.
 
     Args:
         number: of the round.
         start: where the target ends: what is there since is planned, and new partitions from their earliest offset.
+        begins: those of the plan before; what appeared below since is an error, or lost where the options allow it.
 
     Raises:
+        OffsetOutOfRangeError: segments have come to be there below where the target begins.
         RecreatedTopicError, DivergedPositionError: what the target has is of another topic, or of another history.
         SegreaderError: as ``plan_splits``; or damage hides where a partition ends, or what was committed.
         OptionError, SchemaRegistryError: schemas cannot be had.
@@ -247,18 +264,19 @@ def make_plan(request: JobRequest, *, number: int = 1, start: TableEnd | None = 
                 require_same_topic(asked.partition, start)
         splits, partitions = live_splits(live, _epochs_of(start))
         return _plan_of(request, options, live.plan, splits, partitions, number, start)
-    history = _TargetHistory(options, start)
+    history = _TargetHistory(options, start, begins or {})
     planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED, check=history.check)
     read = planned.plan
     try:
         for end in read.ends:
             if end.damage is not None:  # it is behind what is planned: no task would meet it
                 raise end.damage.located(hint=f"Read what is decided, with --offsets below {end.offset}")
-        splits, partitions = job_splits(read, planned.store, planned.lost, split_bytes=request.split_bytes)
+        joined = request.split_bytes if request.join_bytes is None else request.join_bytes
+        splits, partitions = job_splits(read, planned.store, planned.lost, join_bytes=joined)
         partitions = tuple(history.known_of(one) for one in partitions)
     finally:
         planned.store.close()
-    return _plan_of(request, options, read, splits, partitions, number, start)
+    return replace(_plan_of(request, options, read, splits, partitions, number, start), begins=history.begins)
 
 
 class _TargetHistory:
@@ -266,11 +284,14 @@ class _TargetHistory:
 
     Args:
         start: where the target ends.
+        begins: as of ``JobPlan``; what is learnt here is added.
     """
 
-    def __init__(self, options: SparkOptions, start: TableEnd | None) -> None:
+    def __init__(self, options: SparkOptions, start: TableEnd | None, begins: Offsets) -> None:
         self._options, self._start = options, start
         self._logs: dict[tuple[str, int], StoredLog] = {}
+        self._late: dict[tuple[str, int], LostOffsets] = {}
+        self.begins = _copied(begins)
 
     def check(self, log: StoredLog) -> None:
         """Refuse a log that is not the continuation of what the target has.
@@ -282,6 +303,10 @@ class _TargetHistory:
         self._logs[one.topic, one.partition] = log
         start = self._start
         if start is None or (at := start.offsets.get(one.topic, {}).get(str(one.partition))) is None:
+            how = self._options
+            is_earliest = how.starting_times is None and (how.bounds is None or how.bounds.start is None)
+            if is_earliest and how.start_of(one.topic, one.partition) == EARLIEST:
+                self.begins.setdefault(one.topic, {})[str(one.partition)] = log.earliest
             return
         require_same_topic(one, start)
         epoch = start.epochs.get(one.topic, {}).get(str(one.partition))
@@ -302,10 +327,34 @@ class _TargetHistory:
                 hint="An unclean leader election took records or markers away, or this is an older copy: take back "
                 f"what the target has from offset {lost.decided} on, or fill a new one",
             )
+        self._require_nothing_below(log)
+
+    def _require_nothing_below(self, log: StoredLog) -> None:
+        """Refuse segments that came to be there below where the target begins, or note them as lost."""
+        one = log.partition
+        some = self.begins.get(one.topic, {})
+        begins = some.get(str(one.partition))
+        if begins is None or log.earliest >= begins or (earliest := log.whole.earliest) >= begins:
+            return
+        if self._options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                f"segments of {one} have appeared below where the target begins, and it is only added to at its end",
+                source=self._options.location,
+                found=f"offsets from {earliest} on",
+                expected=f"none below {begins}",
+                hint=f"Write all of them to a new target, or continue without those below {begins} by "
+                "failOnDataLoss=false",
+            )
+        self._late[one.topic, one.partition] = LostOffsets(
+            earliest, begins, "their segments appeared after the target had begun behind them"
+        )
+        self.begins[one.topic][str(one.partition)] = earliest
 
     def known_of(self, one: PartitionRange) -> PartitionRange:
         """The same, with what its log says of where it ends."""
         log = self._logs.get((one.topic, one.partition))
+        if (late := self._late.get((one.topic, one.partition))) is not None:
+            one = replace(one, lost=(late, *one.lost))
         at = None if self._start is None else self._start.offsets.get(one.topic, {}).get(str(one.partition))
         if at is not None and not one.splits:
             one = replace(one, start=at, stop=at)  # whatever hides the end of the log, that of the target stays
@@ -390,6 +439,7 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
         notes=tuple(document["notes"]),
         round=document.get("round", 1),
         start=None if "start" not in document else msgspec.convert(document["start"], TableEnd),
+        begins=msgspec.convert(document.get("begins", {}), dict[str, dict[str, int]]),
     )
 
 
@@ -399,8 +449,8 @@ def _require_fields(schema: pa.Schema) -> None:
     Raises:
         OptionError: a struct has no fields.
     """
-    for field in schema:
-        if (path := _empty_struct_in(field.type, field.name)) is not None:
+    for one in schema:
+        if (path := _empty_struct_in(one.type, one.name)) is not None:
             side, _, rest = path.partition(".")
             raise OptionError(
                 f"{path} has no fields, and Parquet has no such columns",

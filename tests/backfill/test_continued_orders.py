@@ -79,3 +79,36 @@ def test_a_job_that_begins_behind_all_there_is_goes_on_from_where_it_began(tmp_p
     bucket.upload(4)
     assert bucket.run(target, "--offsets", "1863:") == 0
     assert min(target.keys()) == ("multi", 1, 1863)
+
+
+def test_segments_that_appear_below_where_a_target_begins_are_told(
+    tmp_path: Path, target: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = Bucket(tmp_path / "bucket", "multi")
+    bucket.upload(1)
+    assert bucket.run(target) == 0
+    there = target.keys()
+    bucket.upload(0)
+
+    assert bucket.run(target) == 2
+    told = capsys.readouterr().err
+    assert "found offsets from 0 on, expected none below 1905" in told
+    assert "--on-gap skip" in told
+    assert bucket.run(target, "--dry-run") == 2
+    bucket.upload(2)
+    assert bucket.run(target, "--on-gap", "skip") == 1
+    assert "multi-0: offsets 0 to 1904 are lost" in capsys.readouterr().err
+    assert target.keys() == bucket.keys() - Counter(("multi", 0, offset) for offset in range(1905))
+    assert there < target.keys()
+    assert bucket.run(target) == 0  # it was told
+    assert verify([*target.flags, "--source"]) == 0
+
+
+def test_a_target_that_was_to_begin_later_is_not_told_of_what_is_below(tmp_path: Path, target: Target) -> None:
+    bucket = Bucket(tmp_path / "bucket", "multi")
+    bucket.upload(0, 1)
+    assert bucket.run(target, "--offsets", "1905:") == 0
+    bucket.upload(2)
+
+    assert bucket.run(target) == 0
+    assert min(target.keys()) == ("multi", 0, 1905)
