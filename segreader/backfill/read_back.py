@@ -150,7 +150,9 @@ class TableRecords:
         entry, rows = self.entry, 0
         try:
             for batch in self.table.records(entry.topic, entry.partition, entry.start, entry.stop):
-                if not batch.schema.equals(self.output.records):
+                try:
+                    batch = _as_written(batch, self.output.records)
+                except (KeyError, pa.ArrowException):
                     self._find(f"shows other columns: {', '.join(batch.schema.names)}")
                     return
                 if not batch.num_rows:
@@ -170,6 +172,32 @@ class TableRecords:
 
     def _find(self, text: str) -> None:
         self.findings.append(OutputFinding("file", self.table.name, text))
+
+
+def _as_written(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns that a round wrote, of a table to which others have added theirs or wider types.
+
+    Raises:
+        KeyError, pa.ArrowException: the table lacks one, or has one that does not fit.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    batch = batch.select(schema.names)
+    if not all(_has(there.type, wanted.type) for there, wanted in zip(batch.schema, schema, strict=True)):
+        raise KeyError("a field")
+    return batch.cast(schema)
+
+
+def _has(there: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a type has every field of another, at any depth; a cast would make what is not there null."""
+    if pa.types.is_struct(there) and pa.types.is_struct(wanted):
+        known = {one.name: one.type for one in there}
+        return all(one.name in known and _has(known[one.name], one.type) for one in wanted)
+    if pa.types.is_map(there) and pa.types.is_map(wanted):
+        return _has(there.key_type, wanted.key_type) and _has(there.item_type, wanted.item_type)
+    if pa.types.is_list(there) and pa.types.is_list(wanted):
+        return _has(there.value_type, wanted.value_type)
+    return True
 
 
 @dataclass(slots=True)
