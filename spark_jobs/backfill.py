@@ -82,6 +82,8 @@ _FLAGS = {
     "on_undecodable='null' or 'keep' goes on behind it": "--on-undecodable null or keep goes on behind it",
     "schemaRegistryCredentials": "--schema-registry-credentials",
     ", or with a schema of yours": "",
+    "or select what fits with columns=": "or choose fields with --value-fields",
+    "or leave columns out with columns=": "or choose fields with --value-fields",
 }
 _NOTES = 20
 
@@ -251,8 +253,11 @@ Engine = Callable[[Round], Runner]
 def _engine(given: dict[str, Any]) -> Iterator[Engine]:
     """The engine for the time of the block; Spark starts when a round has work for it."""
     if takes_spark(given):
-        from spark_jobs.runner import SparkRunner
-        from spark_jobs.session import JobSession, explained, job_session  # they need PySpark
+        try:
+            from spark_jobs.runner import SparkRunner
+            from spark_jobs.session import JobSession, explained, job_session
+        except ModuleNotFoundError as error:
+            raise _no_spark(error) from None
 
         with ExitStack() as stack:
             session: JobSession | None = None
