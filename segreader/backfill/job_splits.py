@@ -182,7 +182,7 @@ class PartitionRange:
 
 
 def job_splits(
-    plan: ReadPlan, store: ObjectStore, lost: Sequence[Gap] = (), *, split_bytes: int = 0
+    plan: ReadPlan, store: ObjectStore, lost: Sequence[Gap] = (), *, join_bytes: int = 0
 ) -> tuple[tuple[JobSplit, ...], tuple[PartitionRange, ...]]:
     """The splits of a read plan as units of work, and what they cover of each partition.
 
@@ -190,7 +190,7 @@ def job_splits(
         plan: made with ``SplitOffsets.INDEXED``.
         store: the one that the plan was made from.
         lost: what was asked for and is in no segment.
-        split_bytes: splits that follow each other are one while they have no more stored bytes.
+        join_bytes: splits that follow each other are one while they have no more stored bytes.
 
     Raises:
         FormatError: damage hides where a partition ends.
@@ -205,7 +205,7 @@ def job_splits(
         planned = parts.get(end.partition, [])
         read = _closed(planned, store)
         gone = _lost(lost, end.partition, "no segment has them")
-        mine = list(_joined(_adjoining(read, end, gone), split_bytes))
+        mine = list(_joined(_adjoining(read, end, gone), join_bytes))
         splits += mine
         none = planned[0].offsets.start if planned and end.offset is None else end.offset or 0
         start = mine[0].start if mine else none  # what has nothing to read ends where it was to begin
@@ -265,12 +265,12 @@ def _adjoining(pieces: Sequence[Split], end: ReadEnd, lost: Sequence[LostOffsets
         start = following
 
 
-def _joined(splits: Iterable[JobSplit], split_bytes: int) -> Iterator[JobSplit]:
+def _joined(splits: Iterable[JobSplit], join_bytes: int) -> Iterator[JobSplit]:
     """The same offsets in fewer splits: what follows without a gap is joined up to a size."""
     run: list[JobSplit] = []
     size = 0
     for split in splits:
-        if run and (size + split.size > split_bytes or split.start != run[-1].stop or len(run) == MOST_JOINED):
+        if run and (size + split.size > join_bytes or split.start != run[-1].stop or len(run) == MOST_JOINED):
             yield _one_of(run)
             run, size = [], 0
         run.append(split)

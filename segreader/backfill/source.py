@@ -99,7 +99,7 @@ class Remains:
         """
         assert not isinstance(source, LiveSource)
         for piece in self.pieces:
-            yield from read_split(piece, source, replace(options, on_corrupt=Policy.SKIP), metrics=metrics, pool=pool)
+            yield from _read_piece(piece, source, replace(options, on_corrupt=Policy.SKIP), metrics, pool)
         if metrics.holes:
             raise self.error
         metrics.notes[:] = self.notes  # a stretch that is read alone says that it lacks what is behind it
@@ -248,10 +248,7 @@ def read_records(
     if not isinstance(read, LivePart):
         assert not isinstance(source, LiveSource), "splits of a job have one kind of source"
         for split in (read,) if isinstance(read, Split) else read.splits:
-            missing = len(metrics.missing)
-            yield from read_split(split, source, options, metrics=metrics, pool=pool)
-            # of a segment that vanished, only what the split has of it
-            metrics.missing[missing:] = [replace(one, stop=split.offsets.stop) for one in metrics.missing[missing:]]
+            yield from _read_piece(split, source, options, metrics, pool)
         return
     assert isinstance(source, LiveSource), "splits of a job have one kind of source"
     assert isinstance(metrics, LiveMetrics)
@@ -261,6 +258,15 @@ def read_records(
         yield batch
     if metrics.fallbacks:
         raise FellBackError
+
+
+def _read_piece(
+    split: Split, store: ObjectStore, options: ReadOptions, metrics: ScanMetrics, pool: BufferPool | None
+) -> Iterator[pa.RecordBatch]:
+    """As ``read_split``; of a segment that vanished, only what the split has of it is missing."""
+    missing = len(metrics.missing)
+    yield from read_split(split, store, options, metrics=metrics, pool=pool)
+    metrics.missing[missing:] = [replace(one, stop=split.offsets.stop) for one in metrics.missing[missing:]]
 
 
 def ahead_of_writer(

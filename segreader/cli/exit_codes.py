@@ -44,6 +44,7 @@ _MEANINGS: tuple[tuple[type[BaseException], ExitCode, str], ...] = (
     (errors.SchemaRegistryError, ExitCode.STORAGE, "Try again; or read with a file that segreader schemas pull saved"),
     (errors.CatalogError, ExitCode.DATA, "Give a location that holds more of the partition's files"),
     (errors.FormatError, ExitCode.DATA, "Look at the place with segreader dump, or read another copy"),
+    (errors.ConcurrentWriteError, ExitCode.USAGE, "Run it again with --continue"),
     (errors.SegreaderError, ExitCode.DATA, "Run with --debug for the details"),
     (FileNotFoundError, ExitCode.NOT_FOUND, "Check the path"),
     (PermissionError, ExitCode.NOT_FOUND, "Give this user the right to it"),

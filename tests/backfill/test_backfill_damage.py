@@ -59,7 +59,8 @@ def verified(target: Path) -> Verification:
     """The proof with the segments read again."""
     store = open_target(target)
     output = read_output(store)
-    task = VerifyTask(output.pairs, Destination(str(target)), output.plan.output, output.plan.options)
+    (one,) = output.rounds
+    task = VerifyTask(one.pairs, Destination(str(target)), one.plan.output, one.plan.options)
     return Verification(output, tuple(task.verdicts(range(len(task)))), has_read_source=True)
 
 

@@ -61,9 +61,8 @@ class Job:
     def verified(self) -> Verification:
         """The output, held against store and brokers again."""
         output = read_output(self.target)
-        task = VerifyTask(
-            output.pairs, Destination(str(self.out), "default", {}), output.plan.output, output.plan.options
-        )
+        (one,) = output.rounds
+        task = VerifyTask(one.pairs, Destination(str(self.out), "default", {}), one.plan.output, one.plan.options)
         return Verification(output, tuple(task.verdicts(range(len(task)))), has_read_source=True)
 
     def offsets(self, partition: int = 0) -> list[int]:

@@ -10,6 +10,7 @@ import pytest
 from backfill_runs import do, finish, plan_into, request, table_of
 from growing_log import GrowingLog
 
+from segreader.backfill.done import parse_done
 from segreader.backfill.task import Destination, SplitTask
 from segreader.errors import OptionError
 from segreader.spark.worker import freeze_imports
@@ -32,19 +33,18 @@ def test_a_task_takes_its_split_by_index_and_gives_its_entry(tmp_path: Path) -> 
     freeze_imports.cache_clear()
     sent = pickle.dumps(task)
     frozen = gc.get_freeze_count()
-    rows = [
-        row
-        for index in (4, 0, 1, 2, 3, 3)
-        for batch in pickle.loads(sent)(iter([pa.RecordBatch.from_pydict({"id": [index]})]))
-        for row in batch.to_pylist()
-    ]
+    entries = [parse_done(data, "a task") for index in (4, 0, 1, 2, 3, 3) for data in pickle.loads(sent)([index])]
+    of_spark = pickle.loads(sent).of_spark(iter([pa.RecordBatch.from_pydict({"id": [0]})]))
+    rows = [row for batch in of_spark for row in batch.to_pylist()]
     gc.unfreeze()
 
     assert len(sent) < 600 * len(plan.splits) + 1500
     assert not frozen
-    assert [row["is_reused"] for row in rows] == [False] * 5 + [True]
-    assert [row["split"] for row in rows] == [plan.splits[index].id for index in (4, 0, 1, 2, 3, 3)]
-    assert list(SplitTask(plan.options, plan.output, Destination("x"), ())(iter([]))) == []
+    assert [entry.split for entry in entries] == [plan.splits[index].id for index in (4, 0, 1, 2, 3, 3)]
+    assert entries[4] == entries[5]
+    assert sorted(row["split"] for row in rows) == sorted(split.id for split in plan.splits)  # all are one small unit
+    assert all(row["is_reused"] for row in rows)
+    assert list(SplitTask(plan.options, plan.output, Destination("x"), ()).of_spark(iter([]))) == []
     assert finish(plan, target).is_complete
     assert table_of(tmp_path / "out")["offset"].to_pylist() == [*range(80), *range(20)]
 

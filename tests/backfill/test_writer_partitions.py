@@ -100,7 +100,7 @@ def test_a_record_without_a_key_is_in_no_bucket(tmp_path: Path) -> None:
     files = write(tmp_path, by("bucket(4, key)"), rows(3, key=[None, b"", None]))
 
     assert {(file.partition, file.rows) for file in files} == {((None,), 2), ((0,), 1)}
-    assert {file.name.split("/")[2] for file in files} == {"key_bucket=null", "key_bucket=0"}
+    assert {file.name.split("/")[2] for file in files} == {"key_bucket=__HIVE_DEFAULT_PARTITION__", "key_bucket=0"}
 
 
 def test_keys_that_are_text_have_buckets_and_those_that_iceberg_cannot_hash_are_told(tmp_path: Path) -> None:

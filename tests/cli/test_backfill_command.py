@@ -20,13 +20,16 @@ from segreader.cli.main import main
 assert main(["--help"]) == 0
 assert not {"pyspark", "spark_jobs"} & set(sys.modules)
 sys.modules["pyspark"] = None
-sys.exit(main(["backfill", "verify", "--target", "out"]))
+asked = ["backfill", "--location", sys.argv[1], "--topic", "orders", "--target", sys.argv[2]]
+assert main(asked) == 0
+assert main(["backfill", "verify", "--target", sys.argv[2], "--source"]) == 0
+sys.exit(main([*asked[:-1], sys.argv[3], "--engine", "spark"]))
 """
 
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.backfill.job_session", None)
+    monkeypatch.setattr("spark_jobs.session.job_session", None)
 
 
 def test_help_is_that_of_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,8 +74,11 @@ def test_what_goes_wrong_is_told_by_the_name_that_was_called(
     assert told in capsys.readouterr().err
 
 
-def test_spark_is_imported_by_a_job_alone_and_named_where_it_lacks() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_SPARK], capture_output=True, text=True, check=False)
+def test_a_backfill_needs_no_spark_and_the_engine_that_does_names_what_lacks(tmp_path: Path) -> None:
+    GrowingLog(tmp_path / "tier").upload("orders", 0, 3)
+    places = [str(tmp_path / name) for name in ("tier", "local", "spark")]
+    command = [sys.executable, "-c", WITHOUT_SPARK, *places]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == ExitCode.USAGE, done.stderr
-    assert "a backfill needs Spark, which is not installed" in done.stderr
-    assert "pip install 'pyspark>=4.0,<5' 'pandas>=2.2'" in done.stderr
+    assert "this needs Spark, which is not installed" in done.stderr
+    assert "pip install 'pyspark>=4.0,<5' 'pandas>=2.2,<3'" in done.stderr

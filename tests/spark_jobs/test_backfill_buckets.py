@@ -123,7 +123,7 @@ def test_a_backfill_into_a_bucket_that_was_killed_is_finished_and_exact(
     location = str(tier) if is_local else f"{bucket.url}/tier"
     arguments = ["--location", location, "--topic", "orders", "--target", f"{bucket.url}/out", *CREDENTIALS]
     with monkeypatch.context() as patch:
-        patch.setattr("spark_jobs.backfill.job_session", killed)
+        patch.setattr("spark_jobs.session.job_session", killed)
         assert backfill.main(arguments) == 130
 
     with closing(Destination(f"{bucket.url}/out", "env:LAKE").open()) as target:

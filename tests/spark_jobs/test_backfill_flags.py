@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ NOTHING = ("--offsets", '{"orders":{"0":"3:3"}}')
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.backfill.job_session", None)
+    monkeypatch.setattr("spark_jobs.session.job_session", None)
 
 
 @contextmanager
@@ -88,7 +87,7 @@ def test_offsets_of_every_partition_are_read_as_by_cat(
         for _ in range(segments):
             log.upload("orders", partition, 100)
     log.delete_oldest("orders", 1)
-    monkeypatch.setattr("spark_jobs.backfill.job_session", killed)
+    monkeypatch.setattr("spark_jobs.session.job_session", killed)
 
     code = main(["--location", str(root), "--topic", "orders", "--target", str(out), "--offsets", offsets])
     target = open_target(str(out))
@@ -231,16 +230,14 @@ def test_how_far_tasks_read_ahead_is_no_part_of_what_a_job_is(
     asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[dict[str, Any]] = []
-    monkeypatch.setattr("spark_jobs.backfill.job_session", lambda *_, **__: nullcontext(SimpleNamespace(spark=None)))
-    monkeypatch.setattr("spark_jobs.backfill.explained", lambda _: nullcontext())
 
     def task(*_: object, threads: int, read_ahead_bytes: int, **__: object) -> Any:
         seen.append({"threads": threads, "read_ahead_bytes": read_ahead_bytes})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spark_jobs.backfill.SplitTask", task)
-    assert main([*asked]) == 130
-    assert main([*asked, "--threads", "3", "--read-ahead-bytes", "4096"]) == 130
+    monkeypatch.setattr("segreader.backfill.job.SplitTask", task)
+    assert main([*asked, "--engine", "local"]) == 130
+    assert main([*asked, "--engine", "local", "--threads", "3", "--read-ahead-bytes", "4096"]) == 130
     assert seen == [{"threads": None, "read_ahead_bytes": None}, {"threads": 3, "read_ahead_bytes": 4096}]
     for flag in ("--threads", "--read-ahead-bytes"):
         assert main([*asked, flag, "0"]) == 2

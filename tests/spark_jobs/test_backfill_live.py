@@ -50,7 +50,7 @@ def test_the_plan_is_told_without_spark_and_without_the_password(
 ) -> None:
     cluster.require("reader", PASSWORD)
     monkeypatch.setenv("LIVE_JOB_SECRET", PASSWORD)
-    monkeypatch.setattr("spark_jobs.backfill.job_session", None)
+    monkeypatch.setattr("spark_jobs.session.job_session", None)
     assert main([*arguments(cluster, tmp_path), "--dry-run"]) == 0
     told = capsys.readouterr()
     assert "0 - 59" in told.out

@@ -127,7 +127,7 @@ def test_what_vanishes_after_the_plan_fails_the_job_which_a_second_run_may_finis
 ) -> None:
     target = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("spark_jobs.backfill.job_session", killed)
+        patch.setattr("spark_jobs.session.job_session", killed)
         assert run(log, target) == 130
     assert (target / PLAN).exists()
     lose(log, 300)

@@ -23,6 +23,7 @@ from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import parse_done
 from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan, parse_plan, read_plan
 from segreader.backfill.output import MANIFEST, PLAN, OutputLayout, OutputOptions, done_name
+from segreader.backfill.read_back import SplitFiles
 from segreader.backfill.verify import check_split
 from segreader.errors import ManifestError, OptionError, UndecodableValueError
 from segreader.spark import typed_values
@@ -118,7 +119,8 @@ def test_verification_decodes_again_and_names_the_record_that_differs(
     split = next(one for one in plan.splits if f"-{one.start:020d}-" in file.name and one.partition.partition == 0)
     entry = parse_done(target.read(done_name(split.id)), "entry")
     store = Locations(parse_options(plan.options)).store
-    found = {one.kind: one.text for one in check_split(split, entry, target, plan.output, store).findings}
+    files = SplitFiles(target, entry, plan.output)
+    found = {one.kind: one.text for one in check_split(split, entry, files, plan.output, store).findings}
     assert "checksums differ in value" in found["digest"]
     assert found["source"] == f"the record at offset {changed['offset']} has another value than the segments"
     assert verify.main(["--target", str(tmp_path / "out"), "--local"]) == 1
@@ -273,7 +275,7 @@ def test_a_run_that_goes_on_after_a_kill_asks_no_registry_and_other_schemas_are_
 ) -> None:
     schemas = tmp_path / "schemas.json"
     shutil.copy(SAVED, schemas)
-    monkeypatch.setattr("spark_jobs.backfill.job_session", killed)
+    monkeypatch.setattr("spark_jobs.session.job_session", killed)
     place = ("--location", str(REMOTE), "--topic", "orders-avro", "--target", str(tmp_path / "out"))
     assert main([*place, "--schemas", str(schemas)]) == 130
     target = open_target(tmp_path / "out")

@@ -17,7 +17,7 @@ from growing_log import GrowingLog
 from pyspark.sql import SparkSession
 
 from segreader.backfill.output import MANIFEST, SUCCESS, OutputLayout, OutputOptions
-from segreader.backfill.read_back import OffsetRuns
+from segreader.backfill.read_back import OffsetRuns, SplitFiles
 from segreader.backfill.task import Destination
 from segreader.backfill.verify import VerifyTask, check_split, read_output
 from segreader.plan.request import ReadOptions
@@ -138,14 +138,14 @@ def test_a_file_in_the_directory_of_another_day_is_named(tmp_path: Path, capsys:
 
 def test_whatever_is_flipped_in_a_file_its_records_are_right_or_it_is_named(out: Path) -> None:
     target = open_target(out)
-    output = read_output(target)
-    split, entry = output.pairs[0]
+    (one,) = read_output(target).rounds
+    split, entry = one.pairs[0]
     file = files_of(out)[0]
     good = file.read_bytes()
     verdicts = []
     for at in range(5, len(good), 11):
         file.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
-        verdicts.append(check_split(split, entry, target, output.plan.output))
+        verdicts.append(check_split(split, entry, SplitFiles(target, entry, one.plan.output), one.plan.output))
 
     assert all(verdict.findings or verdict.digest == entry.digest for verdict in verdicts)
     assert sum(bool(verdict.findings) for verdict in verdicts) > len(verdicts) // 2
@@ -332,7 +332,7 @@ def test_what_is_found_does_not_depend_on_threads(out: Path, capsys: pytest.Capt
 
 def test_threads_are_of_a_check_in_this_process(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--target", str(out), "--threads", "2"]) == 2
-    assert "belong to --local" in capsys.readouterr().err
+    assert "belong to --engine local" in capsys.readouterr().err
 
 
 def test_a_target_that_does_not_answer_holds_up_no_end(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,8 +344,8 @@ def test_a_target_that_does_not_answer_holds_up_no_end(out: Path, monkeypatch: p
             let_go.wait(30)
         return read(target, name)
 
-    output = read_output(open_target(out))
-    task = VerifyTask(output.pairs, Destination(str(out)), output.plan.output, None)
+    (one,) = read_output(open_target(out)).rounds
+    task = VerifyTask(one.pairs, Destination(str(out)), one.plan.output, None)
     monkeypatch.setattr(LocalTarget, "read", held_up)
     verdicts = task.verdicts(range(len(task)), ReadOptions(threads=4))
     taker = threading.Thread(target=lambda: next(verdicts, None))

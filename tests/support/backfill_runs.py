@@ -25,15 +25,21 @@ from segreader.storage.target.store import TargetStore
 
 
 def request(
-    location: str | Path, *, split_bytes: int = 1 << 27, output: OutputOptions | None = None, **options: str
+    location: str | Path,
+    *,
+    split_bytes: int = 1 << 27,
+    join_bytes: int = 0,
+    output: OutputOptions | None = None,
+    **options: str,
 ) -> JobRequest:
-    """What a command line with these options of the data source asks for."""
+    """What a command line with these options of the data source asks for; each small segment is a split of its own."""
     options = {"location": str(location), "includeHeaders": "true", **options}
     return JobRequest(
         wanted=options | {"split-bytes": str(split_bytes)},
         options=options,
         output=output or OutputOptions(),
         split_bytes=split_bytes,
+        join_bytes=join_bytes,
     )
 
 
