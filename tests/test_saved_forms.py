@@ -85,7 +85,7 @@ PARTS = (BROKER, LOCATED, replace(LOCATED, aborted=AbortedTransactions()), STORE
 PLAN = JobPlan(
     wanted={"topic": "orders", "layout": "date"},
     options={"subscribe": "orders", "location": "tier"},
-    output=OutputOptions(layout=OutputLayout.DATE, codec="lz4"),
+    output=OutputOptions(layout=OutputLayout.DATE, codec="lz4", file_bytes=256 << 20),
     location="tier",
     isolation="read_committed",
     partitions=(

@@ -72,6 +72,7 @@ _VERSION = 2
 _TYPED = 3
 """The version of a plan with schemas: one that passed over them would write columns of other types."""
 _SHOWN = 5
+_KNOWN = ("topic_id", "epoch", "log_end", "log_epoch")
 _OF_TABLES = ("table", "partition_by", "field_ids")
 learnt(OutputOptions)
 learnt(TableEnd)
@@ -204,7 +205,7 @@ class JobPlan:
             "output": _saved_output(self.output),
             "location": self.location,
             "isolation": self.isolation,
-            "partitions": [asdict(one) for one in self.partitions],
+            "partitions": [_saved_range(one) for one in self.partitions],
             "notes": list(self.notes),
             **({} if self.round == 1 else {"round": self.round}),
             **({} if self.start is None else {"start": self.start.to_json()}),
@@ -472,6 +473,11 @@ def _empty_struct_in(kind: pa.DataType, path: str) -> str | None:
     else:
         below = [(kind.value_type, path)] if pa.types.is_list(kind) else []
     return next((found for one in below if (found := _empty_struct_in(*one)) is not None), None)
+
+
+def _saved_range(one: PartitionRange) -> dict[str, Any]:
+    """Without what is not known of it: so a plan is as that of an earlier version, which knew none of these."""
+    return {name: value for name, value in asdict(one).items() if name not in _KNOWN or value not in (None, -1)}
 
 
 def _saved_output(output: OutputOptions) -> dict[str, Any]:

@@ -151,7 +151,8 @@ def test_a_second_run_does_only_the_splits_that_are_not_done(
 @pytest.mark.exhaustive
 def test_a_driver_killed_with_all_its_workers_is_finished_by_the_next_run(tmp_path: Path, segments: Path) -> None:
     target = tmp_path / "out"
-    line = command(target, "--topic", "orders", "--master", "local[2,4]", location=segments)
+    alone = ("--topic", "orders", "--split-bytes", "1")  # no two segments share a split
+    line = command(target, *alone, "--master", "local[2,4]", location=segments)
     driver = subprocess.Popen(
         line, env=environment(), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -181,13 +182,14 @@ def test_a_driver_killed_with_all_its_workers_is_finished_by_the_next_run(tmp_pa
 @pytest.mark.usefixtures("spark")
 def test_two_drivers_at_once_end_in_one_output(tmp_path: Path, segments: Path) -> None:
     target = tmp_path / "out"
-    line = command(target, "--topic", "orders", "--master", "local[1,4]", location=segments)
+    alone = ("--topic", "orders", "--split-bytes", "1")  # no two segments share a split
+    line = command(target, *alone, "--master", "local[1,4]", location=segments)
     other = subprocess.Popen(line, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     plan = target / "_job" / "plan.json"
     while not plan.exists() and other.poll() is None:
         time.sleep(0.01)
     time.sleep(3)  # its JVM starts
-    code = run(target, "--topic", "orders", location=segments)
+    code = run(target, *alone, location=segments)
     _, told = other.communicate()
 
     assert (code, other.returncode) == (0, 0), told

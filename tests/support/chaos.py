@@ -129,7 +129,7 @@ class Backfill:
     def _drive(self, order: int, death: int | None) -> None:
         """What a driver and its tasks do, from the plan to the commit, with splits in an order of its own."""
         target = MortalTarget(self.out, death, has_moves=self.has_moves)
-        options = {"subscribe": ",".join(self.topics), "isolationLevel": f"read_{self.isolation}"}
+        options: dict[str, Any] = {"subscribe": ",".join(self.topics), "isolationLevel": f"read_{self.isolation}"}
         asked = request(REMOTE, split_bytes=self.split_bytes, output=self.output, **options)
         plan = read_plan(target)
         if plan is None:
