@@ -98,8 +98,9 @@ docs: $(DOCS)/.made  ## build the documentation into build/site, and check its l
 fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 	$(BIN)/python -m fixtures.make
 
-chaos: $(VENV)/.dev java  ## kill 200 backfills on a cluster and 200 without Spark, and prove each output (CHAOS=n)
+chaos: $(VENV)/.dev java  ## kill 200 backfills on a cluster, 200 in one process and 200 that go on, and prove each output (CHAOS=n)
 	CHAOS=$(or $(CHAOS),200) $(BIN)/pytest -q -k at_random tests/spark_jobs/test_backfill_chaos.py
+	CHAOS=$(or $(CHAOS),200) $(BIN)/pytest -q tests/lake/test_chaos.py
 
 chaos-bucket: $(VENV)/.dev  ## plant every defect into buckets of every layout, and find none that is silent (CHAOS_BUCKET=n a topic)
 	CHAOS_BUCKET=$(or $(CHAOS_BUCKET),0) $(BIN)/pytest -q -n $(JOBS) tests/stored/test_damaged_buckets.py

@@ -110,7 +110,7 @@ def append(
     place = lake.location if lake.exists else lake.name if lake.kind == "delta" else os.curdir
     job = Job(request=request, destination=Destination(place, credentials, settings), table=lake, goes_on=True)
     done: list[Completeness] = []
-    while (one := job.begin()) is not None:
+    while not (one := job.begin()).has_nothing:
         with local_engine(one, processes) as engine:
             done.append(job.finish(one, job.write(one, engine)))
         if not one.is_resumed:

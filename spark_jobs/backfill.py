@@ -237,12 +237,11 @@ def backfill(**given: Any) -> int:
         return _ending(complete(plan, {}).losses)
     target = given["target"] if table is None else table.name
     with _engine(given) as engine:
-        while (one := job.begin()) is not None:
+        while True:
+            one = job.begin()
             code = _do_round(job, one, engine, target, given, began)
             if code != ExitCode.OK or not given["goes_on"] or not one.is_resumed:
                 return code
-    click.echo(f"nothing new: {target} has everything that is there")
-    return ExitCode.OK
 
 
 Engine = Callable[[Round], Runner]
@@ -278,9 +277,10 @@ def _engine(given: dict[str, Any]) -> Iterator[Engine]:
 
 
 def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str, Any], began: float) -> int:
-    """Write one round, complete it and say what was done."""
+    """Write one round, complete it and say what was done; only the last where there is nothing new."""
     plan, before = one.plan, len(one.plan.splits) - len(one.pending)
-    _tell_plan(plan)
+    if not one.has_nothing:
+        _tell_plan(plan)
     if before:
         whole = "" if one.pending or job.table is not None else "; --force does all of it anew"
         click.echo(f"{before:,} of {len(plan.splits):,} splits are done already{whole}", err=True)
@@ -290,7 +290,7 @@ def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str
         click.echo(f"Writing Parquet to {target}", err=True)
         with ProgressWatch(one.target, plan, dict(one.entries)):
             entries = job.write(one, runner)
-    found = job.finish(one, entries, cleans=given["cleanup"])
+    found = complete(plan, {}) if one.has_nothing else job.finish(one, entries, cleans=given["cleanup"])
     report = RunReport(
         plan,
         target,

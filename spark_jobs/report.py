@@ -58,7 +58,7 @@ class RunReport:
     @property
     def has_nothing_new(self) -> bool:
         """Whether the target ended where the log ends, so that this round had nothing to add."""
-        return self.plan.start is not None and not self.plan.has_news
+        return self.plan.start is not None and all(one.start == one.stop for one in self.plan.partitions)
 
     def to_json(self) -> dict[str, Any]:
         """For ``--report``."""

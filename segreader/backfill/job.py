@@ -55,6 +55,7 @@ class Round:
         entries: of the splits that are done.
         committed: ids of the splits that a table has already.
         is_resumed: whether it was planned by an earlier run.
+        has_nothing: whether there is nothing new: its plan is nowhere but here.
         end: where the table ends.
     """
 
@@ -64,6 +65,7 @@ class Round:
     entries: Mapping[str, DoneEntry]
     committed: frozenset[str] = frozenset()
     is_resumed: bool = False
+    has_nothing: bool = False
     end: TableEnd | None = None
 
     @property
@@ -97,7 +99,7 @@ class Job:
         """
         if self.table is not None:
             end = self.table.end() if self.table.exists else None
-            begins = self._last_begins(self.table) if end is not None and self.goes_on else None
+            begins = self._begins_of(self.table) if end is not None and self.goes_on else None
             plan = self._plan_for_table(1, end if self.goes_on else None, begins)
             self.table.check(plan.output.records, plan.output.partition_by)
             return plan
@@ -107,12 +109,13 @@ class Job:
         if last is None:
             return make_plan(self.request)
         if self.goes_on:
+            require_same(last, self.request.wanted, self.destination.location, goes_on=True)
             return make_plan(self.request, number=last.round + 1, start=last.end, begins=last.begins)
         return last if dict(last.wanted) == dict(self.request.wanted) else make_plan(self.request)
 
-    def begin(self) -> Round | None:
+    def begin(self) -> Round:
         """The round that is to be worked on: one that was not finished, or else a new one, whose plan is put into the
-        target; ``None`` if there is nothing new.
+        target if there is anything new.
 
         Raises:
             OptionError: the target belongs to another job, or holds something else.
@@ -120,7 +123,7 @@ class Job:
         """
         return self._begin_files() if self.table is None else self._begin_table(self.table)
 
-    def _begin_files(self) -> Round | None:
+    def _begin_files(self) -> Round:
         target = self.destination.open()
         numbers = [] if self.is_forced else rounds_of(target)
         if not numbers:
@@ -137,17 +140,21 @@ class Job:
             return Round(plan, target, self.destination, collect(target, plan), is_resumed=True)
         plan = make_plan(self.request, number=plan.round + 1, start=plan.end, begins=plan.begins)
         if not plan.splits:
-            return None
+            return Round(plan, target, self.destination, {}, has_nothing=True)
         target.delete([SUCCESS])
         return self._put(target, plan)
 
-    def _begin_table(self, table: LakeTable) -> Round | None:
+    def _begin_table(self, table: LakeTable) -> Round:
         is_there = table.exists
         end = table.end() if is_there else None
         number, begins = 1, None
+        destination, target = self.destination, None
         if is_there:
             destination, target = self._ledger_of(table)
-            numbers = rounds_of(target)
+            left: list[str] = []
+            if not (numbers := rounds_of(target)):
+                left = [info.name for info in target.list(DONE)]
+                numbers = rounds_of(target)  # so none of these is of a driver that has begun meanwhile
             last = _required_plan(target, numbers[-1]) if numbers else None
             if last is not None:
                 end = table.end((one.topic, one.partition) for one in last.partitions)
@@ -159,18 +166,19 @@ class Job:
                 if is_ours and done is not None and (len(done) < len(last.splits) or not self.goes_on):
                     entries = {key: entry for key, entry in collect(target, last).items() if entry.plan == last.name}
                     return Round(last, target, destination, entries, done, is_resumed=True, end=end)
-            if not self.goes_on:
+            # a driver that was killed before it had a plan leaves a table with nothing in it
+            is_empty = last is None and end is None and next(iter(table.files()), None) is None
+            if not self.goes_on and not is_empty:
                 raise OptionError(
                     "the table is there already",
                     source=table.name,
                     found="what no job wrote" if end is None else f"a table that ends at {json.dumps(end.offsets)}",
                     hint="Add what is there since with --continue, or name another table",
                 )
-            if last is None:  # entries without their plan say nothing
-                target.delete([info.name for info in target.list(DONE)])
+            target.delete(left)  # entries without their plan say nothing
         plan = self._plan_for_table(number, end, begins)
         if not plan.splits:
-            return None
+            return Round(plan, target or destination.open(), destination, {}, has_nothing=True, end=end)
         table.check(plan.output.records, plan.output.partition_by)
         ids = table.prepare(plan.output.records, plan.output.partition_by)
         plan = replace(plan, output=replace(plan.output, field_ids=dict(ids)))
@@ -185,11 +193,15 @@ class Job:
             output = replace(output, partition_by=self.table.partition_fields())
         return make_plan(replace(self.request, output=output), number=number, start=end, begins=begins)
 
-    def _last_begins(self, table: LakeTable) -> Offsets | None:
+    def _begins_of(self, table: LakeTable) -> Offsets | None:
+        """Where the partitions of a table begin, by its ledger; ``OptionError`` if that is of another kind of job."""
         with closing(self._ledger_of(table)[1]) as target:
             numbers = rounds_of(target)
             last = read_plan(target, numbers[-1]) if numbers else None
-        return None if last is None else last.begins
+        if last is None:
+            return None
+        require_same(last, self.request.wanted, table.name, goes_on=True)
+        return last.begins
 
     def _ledger_of(self, table: LakeTable) -> tuple[Destination, TargetStore]:
         destination = replace(self.destination, location=table.location)

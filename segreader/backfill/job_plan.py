@@ -163,12 +163,6 @@ class JobPlan:
         return {topic: dict(some) for topic, some in self.end.offsets.items()}
 
     @property
-    def has_news(self) -> bool:
-        """Whether the target will end elsewhere than it did."""
-        before = {} if self.start is None else self.start.offsets
-        return any(before.get(one.topic, {}).get(str(one.partition)) != one.stop for one in self.partitions)
-
-    @property
     def end(self) -> TableEnd:
         """Where the target ends once all is done; a partition that is not in the plan stays where it was."""
         return self.end_after({(one.topic, one.partition): one.stop for one in self.partitions})

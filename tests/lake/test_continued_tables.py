@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from growing_bucket import GrowingBucket
 from lake_targets import Key, Target
 
 from segreader import lake, scan
+from segreader.backfill.job import Job
 from spark_jobs.backfill import main
 from spark_jobs.verify import main as verify
 
@@ -171,3 +173,41 @@ def test_append_adds_to_a_table_of_either_library(bucket: GrowingBucket, tmp_pat
     place = tmp_path / "delta"
     assert lake.append(place, bucket.root, topic="multi").records == 12_000
     assert lake.append(place, bucket.root, topic="multi").records == 0
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_driver_that_is_killed_before_it_has_a_plan_is_finished_by_the_same_command(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    bucket.upload()
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "_put", killed)
+        assert _run(bucket, target) == 130
+    assert not list(target.files.rglob("plan*.json"))
+
+    assert _run(bucket, target) == 0
+    assert target.keys() == _wanted(bucket)
+
+
+def killed(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def test_a_report_of_a_run_with_nothing_new_says_where_the_target_ends(
+    bucket: GrowingBucket, target: Target, tmp_path: Path
+) -> None:
+    bucket.upload(9)
+    _run(bucket, target)
+
+    assert _run(bucket, target, "--continue", "--report", str(tmp_path / "report.json")) == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["totals"]["records"] == 0
+    assert report["next_offsets"]["multi"] == {"0": 3026, "1": 3021, "2": 2957, "3": 2996}
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(bucket: GrowingBucket, target: Target) -> None:
+    bucket.upload()
+    _run(bucket, target)
+
+    assert _run(bucket, target, "--continue", "--dry-run", "--isolation", "read_uncommitted") == 2
