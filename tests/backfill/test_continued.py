@@ -18,7 +18,17 @@ TOPICS = ("multi", "txn-span", "codec-zstd")
 
 def _run(bucket: GrowingBucket, target: Path, *more: str) -> int:
     return main(
-        ["--location", str(bucket.root), "--pattern", "multi|txn-span|codec-zstd", "--target", str(target), *more]
+        [
+            "--location",
+            str(bucket.root),
+            "--pattern",
+            "multi|txn-span|codec-zstd",
+            "--target",
+            str(target),
+            "--engine",
+            "local",
+            *more,
+        ]
     )
 
 
@@ -75,7 +85,7 @@ def test_a_run_with_nothing_new_writes_nothing(tmp_path: Path, capsys: pytest.Ca
 def test_where_the_first_run_began_is_no_matter_to_the_next(tmp_path: Path, first: list[str], then: list[str]) -> None:
     bucket, target = GrowingBucket(tmp_path / "bucket", "multi"), tmp_path / "target"
     bucket.upload(9)
-    arguments = ["--location", str(bucket.root), "--topic", "multi", "--target", str(target)]
+    arguments = ["--location", str(bucket.root), "--topic", "multi", "--target", str(target), "--engine", "local"]
 
     assert main([*arguments, *first]) == 0
     before = _there(target)

@@ -39,6 +39,8 @@ class Bucket:
                 str(self.root),
                 "--topic",
                 self.topic,
+                "--engine",
+                "local",
                 "--processes",
                 "1",
                 *target.flags,

@@ -24,7 +24,7 @@ TOPICS = ("multi", "txn-span", "codec-zstd", "txn-interleaved")
 
 def _run(bucket: GrowingBucket, target: Target, *more: str) -> int:
     pattern = "|".join(TOPICS)
-    return main(["--location", str(bucket.root), "--pattern", pattern, *target.flags, *more])
+    return main(["--location", str(bucket.root), "--pattern", pattern, *target.flags, "--engine", "local", *more])
 
 
 def _wanted(bucket: GrowingBucket) -> Counter[Key]:

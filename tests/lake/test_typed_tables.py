@@ -17,7 +17,7 @@ FEW, MORE = "id,shipping.street", "id,status,shipping.street,shipping.city,items
 
 
 def _run(target: Target, *more: str, topic: str = TOPIC) -> int:
-    where = ["--location", str(REMOTE), "--topic", topic, "--processes", "1"]
+    where = ["--location", str(REMOTE), "--topic", topic, "--engine", "local", "--processes", "1"]
     return main([*where, *target.flags, *more])
 
 
