@@ -121,7 +121,8 @@ def test_a_backfill_into_a_bucket_that_was_killed_is_finished_and_exact(
     if not is_local:
         bucket.upload(tier, "tier")
     location = str(tier) if is_local else f"{bucket.url}/tier"
-    arguments = ["--location", location, "--topic", "orders", "--target", f"{bucket.url}/out", *CREDENTIALS]
+    alone = ("--engine", "spark", "--split-bytes", "1")  # no two segments share a split
+    arguments = ["--location", location, "--topic", "orders", "--target", f"{bucket.url}/out", *alone, *CREDENTIALS]
     with monkeypatch.context() as patch:
         patch.setattr("spark_jobs.session.job_session", killed)
         assert backfill.main(arguments) == 130
