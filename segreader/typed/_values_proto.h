@@ -374,7 +374,16 @@ static int compare_entries(const uint8_t *base, const int64_t *a, const int64_t 
     return a[1] ? memcmp(base + a[0], base + b[0], (size_t)a[1]) : 0;
 }
 
-/* Of entries with the same key the first gets the value of the last, the others a key of size -1. */
+static void swap_values(int64_t *a, int64_t *b)
+{
+    int64_t place = a[2], size = a[3];
+    memcpy(a + 2, b + 2, 16);
+    b[2] = place;
+    b[3] = size;
+}
+
+/* Of entries with the same key the first gets the value of the last; the others get a key of size -1 and an earlier
+   value, which still has to be sound. */
 static int drop_equal_entries(Machine *m, const uint8_t *base, int64_t *entries, int64_t count)
 {
     int64_t a, b, width, *order, *from, *swap;
@@ -382,7 +391,7 @@ static int drop_equal_entries(Machine *m, const uint8_t *base, int64_t *entries,
         for (a = 0; a < count; a++)
             for (b = a + 1; b < count; b++)
                 if (entries[ENTRY * a + 1] >= 0 && !compare_entries(base, entries + ENTRY * a, entries + ENTRY * b)) {
-                    memcpy(entries + ENTRY * a + 2, entries + ENTRY * b + 2, 16);
+                    swap_values(entries + ENTRY * a, entries + ENTRY * b);
                     entries[ENTRY * b + 1] = -1;
                 }
         return 1;
@@ -407,7 +416,7 @@ static int drop_equal_entries(Machine *m, const uint8_t *base, int64_t *entries,
     for (a = 0; a < count; a = b) {
         int64_t *first = entries + ENTRY * order[a];
         for (b = a + 1; b < count && !compare_entries(base, first, entries + ENTRY * order[b]); b++)
-            memcpy(first + 2, entries + ENTRY * order[b] + 2, 16);
+            swap_values(first, entries + ENTRY * order[b]);
         for (width = a + 1; width < b; width++) entries[ENTRY * order[width] + 1] = -1;
     }
     give_scratch(m, 2 * count);
@@ -475,17 +484,20 @@ static int write_struct(Machine *m, const uint8_t *at, const uint8_t *stop, uint
     if (count > 1 && !drop_equal_entries(m, base, entries, count)) return 0;
     *(*to)++ = '{';
     for (k = 0; k < count; k++) {
+        uint8_t *kept = *to;
         entry = entries + ENTRY * k;
-        if (entry[1] < 0) continue;
-        if (!is_first) *(*to)++ = ',';
-        is_first = 0;
-        *to = write_text(*to, base + entry[0], base + entry[0] + entry[1]);
-        *(*to)++ = ':';
+        if (entry[1] >= 0) {
+            if (!is_first) *(*to)++ = ',';
+            is_first = 0;
+            *to = write_text(*to, base + entry[0], base + entry[0] + entry[1]);
+            *(*to)++ = ':';
+        }
         m->depth++;  /* the entry, that was entered before */
         if (!enter(m, base + entry[2])) return 0;
         if (!write_value(m, base + entry[2], base + entry[2] + entry[3], to)) return 0;
         leave(m);
         leave(m);
+        if (entry[1] < 0) *to = kept;
     }
     *(*to)++ = '}';
     m->scratch_at = scratch;
@@ -519,14 +531,26 @@ static int write_list(Machine *m, const uint8_t *at, const uint8_t *stop, uint8_
     return 1;
 }
 
+/* The struct or list of a value; 1 where it has none. */
+static int write_content(Machine *m, int kind, const uint8_t *at, const uint8_t *stop, uint8_t **to)
+{
+    if (kind != STRUCT_VALUE && kind != LIST_VALUE) return 1;
+    if (!enter(m, at)) return 0;
+    if (!(kind == LIST_VALUE ? write_list : write_struct)(m, at, stop, to)) return 0;
+    leave(m);
+    return 1;
+}
+
 static int write_value(Machine *m, const uint8_t *at, const uint8_t *stop, uint8_t **to)
 {
+    uint8_t *const first = *to;
     const uint8_t *content = NULL, *content_end = NULL, *end;
-    int kind = KIND_ABSENT, found;
+    int kind = KIND_ABSENT;
     uint64_t number = 0;
     double value = 0;
     while (at < stop) {
-        const uint8_t *start = at;
+        const uint8_t *start = at, *next = NULL, *next_end = NULL;
+        int found = KIND_ABSENT;
         uint64_t tag = 0;
         at = read_tag(m, at, stop, &tag);
         if (!at) return 0;
@@ -534,14 +558,15 @@ static int write_value(Machine *m, const uint8_t *at, const uint8_t *stop, uint8
             case NULL_VALUE << 3 | WIRE_VARINT:
             case BOOL_VALUE << 3 | WIRE_VARINT:
                 at = read_wire_number(m, at, stop, &number);
-                kind = (int)(tag >> 3);
+                if (!at) return 0;
+                found = (int)(tag >> 3);
                 break;
             case NUMBER_VALUE << 3 | WIRE_WIDE:
                 if (stop - at < 8) return fail(m, BAD_SHORT, at) != NULL;
                 number = (uint64_t)little_int64(at);
                 memcpy(&value, &number, 8);
                 if (!(value - value == 0)) return fail(m, BAD_RANGE, at) != NULL;
-                kind = NUMBER_VALUE;
+                found = NUMBER_VALUE;
                 at += 8;
                 break;
             case STRING_VALUE << 3 | WIRE_BYTES:
@@ -551,13 +576,18 @@ static int write_value(Machine *m, const uint8_t *at, const uint8_t *stop, uint8
                 at = read_part(m, at, stop, found == kind && found != STRING_VALUE, &end);
                 if (!at) return 0;
                 if (found == STRING_VALUE && !is_utf8(at, end - at)) return fail(m, BAD_UTF8, at) != NULL;
-                kind = found;
-                content = at;
-                content_end = at = end;
+                next = at;
+                next_end = at = end;
                 break;
             default: at = skip_field(m, tag, start, at, stop, &end);
         }
         if (!at) return 0;
+        if (found == KIND_ABSENT) continue;
+        if (!write_content(m, kind, content, content_end, to)) return 0;  /* replaced, but part of the message */
+        *to = first;
+        kind = found;
+        content = next;
+        content_end = next_end;
     }
     switch (kind) {
         case NUMBER_VALUE: *to = write_double(*to, value); return 1;
@@ -567,11 +597,7 @@ static int write_value(Machine *m, const uint8_t *at, const uint8_t *stop, uint8
             *to += number ? 4 : 5;
             return 1;
         case STRUCT_VALUE:
-        case LIST_VALUE:
-            if (!enter(m, content)) return 0;
-            if (!(kind == LIST_VALUE ? write_list : write_struct)(m, content, content_end, to)) return 0;
-            leave(m);
-            return 1;
+        case LIST_VALUE: return write_content(m, kind, content, content_end, to);
         default:
             memcpy(*to, "null", 4);
             *to += 4;

@@ -259,7 +259,8 @@ def _fields_of(reader: ValueReader) -> Iterator[tuple[int, int]]:
 
 def _struct_text(reader: ValueReader) -> str:
     base = reader.at
-    entries: dict[str, tuple[int, int]] = {}
+    entries: list[tuple[str | None, tuple[int, int]]] = []
+    places: dict[str, int] = {}
     for tag, end in _fields_of(reader):
         if tag != 1 << 3 | _DELIMITED:
             continue
@@ -273,11 +274,15 @@ def _struct_text(reader: ValueReader) -> str:
                 if value is not None:
                     raise BadValueError(Bad.PARTS, reader.at)
                 value = reader.at, inner_end
-        entries[key] = value or (base, base)
+        entry: tuple[str | None, tuple[int, int]] = key, value or (base, base)
+        if (place := places.setdefault(key, len(entries))) < len(entries):  # the first gets the value of the last
+            entries[place], entry = entry, (None, entries[place][1])
+        entries.append(entry)
         reader.depth -= 1
         reader.stop = outside
     reader.depth += 1  # within an entry
-    members = [f"{_quoted(key)}:{_within(reader, *value, _value_text)}" for key, value in entries.items()]
+    texts = [(key, _within(reader, *value, _value_text)) for key, value in entries]  # those replaced must be sound, too
+    members = [f"{_quoted(key)}:{text}" for key, text in texts if key is not None]
     reader.depth -= 1
     return f"{{{','.join(members)}}}"
 
@@ -289,12 +294,14 @@ def _list_text(reader: ValueReader) -> str:
     return f"[{','.join(items)}]"
 
 
-_STRUCT_VALUE, _LIST_VALUE = 5, 6
+_CONTENTS = {5: _struct_text, 6: _list_text}
+"""What reads the content of a value, by the number of its member."""
 
 
 def _value_text(reader: ValueReader) -> str:
     kind, text, content = 0, "null", (0, 0)
     for tag, end in _fields_of(reader):
+        former = kind, content
         data = reader.data[reader.at : end]
         match tag >> 3, tag & 7:
             case (1, 0):
@@ -315,9 +322,9 @@ def _value_text(reader: ValueReader) -> str:
             case _:
                 continue
         kind = tag >> 3
-    if kind in (_STRUCT_VALUE, _LIST_VALUE):
-        return _within(reader, *content, _struct_text if kind == _STRUCT_VALUE else _list_text)
-    return text
+        if former[0] in _CONTENTS:  # it is replaced, but part of the message
+            _within(reader, *former[1], _CONTENTS[former[0]])
+    return _within(reader, *content, _CONTENTS[kind]) if kind in _CONTENTS else text
 
 
 def _quoted(text: str) -> str:
