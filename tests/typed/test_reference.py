@@ -417,8 +417,8 @@ def test_what_a_later_member_or_entry_replaces_has_to_be_sound() -> None:
 
     sound = tagged(1, 2, tagged(6, 2) + one)
     assert read(struct(a=JSON_TEXT), message, sound) == {"a": "1"}
-    for damaged in (broken + one, tagged(5, 2, entry(broken) + entry(one)), tagged(5, 2, entry(broken)) + one):
-        found = read(struct(a=JSON_TEXT), message, tagged(1, 2, damaged))
+    for content in (broken + one, tagged(5, 2, entry(broken) + entry(one)), tagged(5, 2, entry(broken)) + one):
+        found = read(struct(a=JSON_TEXT), message, tagged(1, 2, content))
         assert isinstance(found, tuple)
         assert found[0] is Bad.SHORT
     assert read(struct(a=JSON_TEXT), message, tagged(1, 2, tagged(5, 2, entry(broken[:0]) + entry(one)))) == {
