@@ -515,6 +515,8 @@ class Maker:
             case "map":
                 return {f"d{index}": self._json(schema["values"]) for index in range(self.random.randint(0, 2))}
             case "record":
+                if schema["name"] in self._open:  # its fields are still those of before
+                    raise RecursionError(schema["name"])
                 return {
                     one["name"]: self._json(one["type"])
                     for one in schema["fields"]
