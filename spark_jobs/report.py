@@ -158,7 +158,7 @@ def look_command(
     """A line that shows the first records of the output: for the shell where this Python can, otherwise for pyspark.
 
     Args:
-        target: of the files, or where the table lies.
+        target: of the files, or the location of the table.
         is_hive: whether directories of files are ``topic=…``.
         table: what kind of table it is; ``None`` for files.
         name: of the table, ``catalog.namespace.table``; a Delta table may have none.

@@ -224,7 +224,7 @@ def make_plan(
     request: JobRequest, *, number: int = 1, start: TableEnd | None = None, begins: Offsets | None = None
 ) -> JobPlan:
     """Decide what a round of a job will do. Segments are listed, and where they end is read; no record is. Schemas are
-    learnt: whoever runs the plan asks for none.
+    learnt here; running the plan needs no registry.
 
     Args:
         number: of the round.

@@ -32,7 +32,7 @@ _LONE_PART: Final = PART.without("segments")
 _NAMED_OTHERWISE: Final = ("start", "stop", "offsets", "isolation", "positions", "segments", "position_epoch")
 
 MOST_JOINED: Final = 4096
-"""Segments of one split: what a task must be told of them stays below a few MB."""
+"""Segments of one split at most: so its description stays below a few MB."""
 
 MOST_OFFSETS: Final = 1 << 22
 """Size of a split whose bytes are unknown: finished parts of a partition that brokers have are not repeated."""
@@ -298,16 +298,16 @@ def live_splits(
     ends = {end.partition: end for end in read.plan.ends}
     splits: list[JobSplit] = []
     ranges = []
-    for told in sorted(read.plan.partitions_asked, key=lambda one: one.partition.order):
-        known = (start or {}).get((told.partition.topic, told.partition.partition))
-        if known is not None and parts[told.partition]:
-            parts[told.partition][0] = replace(parts[told.partition][0], position_epoch=known)
-        mine = [JobSplit(part.offsets.start, part.stop, part) for part in parts[told.partition]]
+    for asked in sorted(read.plan.partitions_asked, key=lambda one: one.partition.order):
+        known = (start or {}).get((asked.partition.topic, asked.partition.partition))
+        if known is not None and parts[asked.partition]:
+            parts[asked.partition][0] = replace(parts[asked.partition][0], position_epoch=known)
+        mine = [JobSplit(part.offsets.start, part.stop, part) for part in parts[asked.partition]]
         splits += mine
-        gone = _lost(read.lost, told.partition, "no broker and no segment has them")
-        one = _range(mine, told.seam.start, told.seam.stop, ends[told.partition], gone)
-        epochs = [epoch for epoch, first in told.leader_epochs if first < one.stop]
-        marks = told.marks
+        gone = _lost(read.lost, asked.partition, "no broker and no segment has them")
+        one = _range(mine, asked.seam.start, asked.seam.stop, ends[asked.partition], gone)
+        epochs = [epoch for epoch, first in asked.leader_epochs if first < one.stop]
+        marks = asked.marks
         ranges.append(replace(one, epoch=epochs[-1] if epochs else -1, log_end=marks.end, log_epoch=marks.leader_epoch))
     return tuple(splits), tuple(ranges)
 

@@ -99,10 +99,10 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """As Iceberg calls it where nobody chose a name: ``topic``, ``timestamp_day``, ``key_bucket``."""
+        """The name that Iceberg gives such a field: ``topic``, ``timestamp_day``, ``key_bucket``."""
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
-    def told(self, value: int | str | None) -> str:
+    def text_of(self, value: int | str | None) -> str:
         """A value of it in a directory's name: ``2026-11-01`` for a day, ``2026-11-01-05`` for an hour."""
         if value is None:
             return _NULL
@@ -222,8 +222,8 @@ class OutputOptions:
             return pa.schema([_with_ids(one, one.name, self.field_ids) for one in self.records])
         if not self.is_hive:
             return self.records
-        told = ("topic", "partition") if self.layout is OutputLayout.PARTITION else ("topic",)
-        return pa.schema([field for field in self.records if field.name not in told])
+        in_path = ("topic", "partition") if self.layout is OutputLayout.PARTITION else ("topic",)
+        return pa.schema([field for field in self.records if field.name not in in_path])
 
     @property
     def split_by(self) -> tuple[PartitionField, ...]:
@@ -250,7 +250,7 @@ class OutputOptions:
             parts = [DATA.rstrip("/"), (_HIVE if is_column else _PLAIN) + quote(topic, safe="")]
             pairs = zip(self.partition_by, values, strict=True)
             parts += [
-                f"{one.name}={_NULL if value is None else one.told(value)}"
+                f"{one.name}={_NULL if value is None else one.text_of(value)}"
                 for one, value in pairs
                 if one.name != "topic"
             ]

@@ -252,7 +252,8 @@ def _cuts_by_count(
     """At which index entries the bytes are cut, so that a piece has at most so many offsets and so many bytes, but
     never less than one step of the index.
 
-    What begins at an entry lies behind the offset of the entry before, and what ends at one lies below its own.
+    A piece that begins at an entry has only offsets above the previous entry's; one that ends there, only offsets below
+    its own.
     """
     positions, named, base = index.entry_positions, index.relative_offsets, index.base_offset
     least_bytes = 1 if chunk_size is None else piece_size(1, chunk_size)

@@ -164,7 +164,7 @@ class DeltaLakeTable:
                 known besides; ids of topics and leader epochs then are not.
 
         Raises:
-            ManifestError: it was restored or overwritten, so that what it has cannot be told.
+            ManifestError: it was restored or overwritten, so that what it has is unknown.
         """
         if not self.exists:
             return None
@@ -206,7 +206,7 @@ class DeltaLakeTable:
 
     def _unknown(self, found: str) -> ManifestError:
         return ManifestError(
-            "what a Delta table has of the topics cannot be told",
+            "it is not known what a Delta table has of the topics",
             source=self.name,
             found=found,
             expected="a log that says where our last commit left it, and nothing that replaced that",
@@ -360,26 +360,26 @@ class DeltaLakeTable:
                 expected=f"{', '.join(map(str, partition_by)) or 'no partitions'} here",
                 hint="Partition by what the table has, or write to another table",
             )
-        told: list[str] = []
-        patch = self._patch(there, {"type": "struct", "fields": list(wanted)}, "", told)
+        changes: list[str] = []
+        patch = self._patch(there, {"type": "struct", "fields": list(wanted)}, "", changes)
         ours = {field["name"] for field in wanted}
         for field in there["fields"]:
             if field["name"] not in ours and not field["nullable"]:
                 raise self._differs(field["name"], f"{shown_type(field['type'])} NOT NULL", "no such column")
-        return told, patch["fields"] if patch else []
+        return changes, patch["fields"] if patch else []
 
-    def _patch(self, there: Any, here: Any, path: str, told: list[str]) -> Any:
+    def _patch(self, there: Any, here: Any, path: str, changes: list[str]) -> Any:
         """The part of a type that the table lacks; ``None`` where it lacks nothing."""
         kind = here["type"] if isinstance(here, dict) else here
         if (there["type"] if isinstance(there, dict) else there) != kind:
             raise self._differs(path, shown_type(there), shown_type(here))
         if kind == "array":
-            below = self._patch(there["elementType"], here["elementType"], f"{path}.element", told)
+            below = self._patch(there["elementType"], here["elementType"], f"{path}.element", changes)
             return below and {**there, "elementType": below}
         if kind == "map":
-            if self._patch(there["keyType"], here["keyType"], f"{path}.key", told):
+            if self._patch(there["keyType"], here["keyType"], f"{path}.key", changes):
                 raise self._differs(f"{path}.key", shown_type(there["keyType"]), shown_type(here["keyType"]))
-            below = self._patch(there["valueType"], here["valueType"], f"{path}.value", told)
+            below = self._patch(there["valueType"], here["valueType"], f"{path}.value", changes)
             return below and {**there, "valueType": below}
         if kind != "struct":
             return None
@@ -389,14 +389,14 @@ class DeltaLakeTable:
             name = f"{path}.{field['name']}" if path else field["name"]
             old = known.get(field["name"].lower())
             if old is None:
-                told.append(f"{name}: {shown_type(field['type'])} is added")
+                changes.append(f"{name}: {shown_type(field['type'])} is added")
                 fields.append(field)
                 continue
             if old["name"] != field["name"]:
                 raise self._differs(name, f"it is called {old['name']}", field["name"])
             if not old["nullable"] and name not in ("topic", "partition", "offset", "timestamp", "timestampType"):
                 raise self._differs(name, f"{shown_type(old['type'])} NOT NULL", shown_type(field["type"]))
-            if below := self._patch(old["type"], field["type"], name, told):
+            if below := self._patch(old["type"], field["type"], name, changes):
                 fields.append({**old, "type": below})
         return {"type": "struct", "fields": fields} if fields else None
 

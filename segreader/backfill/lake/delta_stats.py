@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LeafKind:
-    """Where a column that is in no list or map stands in the statistics, and what type it has there."""
+    """The place of a column in the statistics, and its type there; columns in lists and maps have none."""
 
     path: tuple[str, ...]
     kind: str
@@ -144,7 +144,7 @@ def partition_values(fields: Sequence[PartitionField], file: WrittenFile, source
             expected=", ".join(map(str, fields)) or "none",
         )
     pairs = zip(fields, file.partition, strict=True)
-    return {field.name: None if value is None else field.told(value) for field, value in pairs}
+    return {field.name: None if value is None else field.text_of(value) for field, value in pairs}
 
 
 def compact_json(document: Any) -> str:

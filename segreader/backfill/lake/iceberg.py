@@ -185,7 +185,7 @@ class IcebergTable:
             end_of,
             has_landed,
             is_same_end,
-            told,
+            summary_of,
             told_for_good,
         )
         from segreader.backfill.lake.iceberg_schema import columns_of
@@ -203,7 +203,7 @@ class IcebergTable:
                     hint="Nothing was added: let the other job end, then continue from where the table ends",
                 )
             self._require_division(table, files)
-            producer = table.transaction().update_snapshot(snapshot_properties=told(end)).merge_append()
+            producer = table.transaction().update_snapshot(snapshot_properties=summary_of(end)).merge_append()
             for one in data_files(files, table.location(), table.spec(), columns_of(table.schema())):
                 producer.append_data_file(one)
             return producer, told_for_good(end, table.metadata)
@@ -260,7 +260,7 @@ class IcebergTable:
     def _replacement(
         self, planned: Table, now: Table, tasks: Sequence[FileScanTask], joined: Sequence[Any]
     ) -> tuple[_SnapshotProducer[Any], Mapping[str, str]]:
-        from segreader.backfill.lake.iceberg_commit import end_of, told
+        from segreader.backfill.lake.iceberg_commit import end_of, summary_of
         from segreader.backfill.lake.iceberg_compact import require_untouched
 
         if now.metadata.current_snapshot_id != planned.metadata.current_snapshot_id:
@@ -268,7 +268,7 @@ class IcebergTable:
         if now.spec().spec_id != planned.spec().spec_id:
             raise ConcurrentWriteError("somebody else has partitioned the table anew", source=self.name)
         end = end_of(now.metadata, self.name)
-        producer = now.transaction().update_snapshot(snapshot_properties=told(end) if end else {}).overwrite()
+        producer = now.transaction().update_snapshot(snapshot_properties=summary_of(end) if end else {}).overwrite()
         for task in tasks:
             producer.delete_data_file(task.file)
         for one in joined:

@@ -42,7 +42,7 @@ _MANY_DIGITS: Final = Context(prec=80)
 # Where a table ends
 
 
-def told(end: TableEnd) -> dict[str, str]:
+def summary_of(end: TableEnd) -> dict[str, str]:
     """The properties of a snapshot, or of a table, that say where the table ends."""
     document = end.to_json()
     return {
@@ -57,7 +57,7 @@ def told_for_good(end: TableEnd, metadata: TableMetadata) -> dict[str, str]:
         metadata: what the commit is on top of.
     """
     number = str(metadata.next_sequence_number())
-    return told(end) | {_FIRST: metadata.properties.get(_FIRST, number), _LAST: number}
+    return summary_of(end) | {_FIRST: metadata.properties.get(_FIRST, number), _LAST: number}
 
 
 def end_of(metadata: TableMetadata, table: str) -> TableEnd | None:

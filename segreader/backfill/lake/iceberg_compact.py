@@ -68,7 +68,7 @@ def _is_small(file: DataFile, file_bytes: int) -> bool:
 
 
 def _place(table: Table, file: DataFile, file_bytes: int) -> tuple[object, object] | None:
-    """Topic and partition that all rows of a file have; ``None`` where they have several, or nobody knows."""
+    """Topic and partition that all rows of a file have; ``None`` where they have several, or it is unknown."""
     found = []
     for column in ("topic", "partition"):
         bounds = bounds_of(table, file, column)
@@ -191,9 +191,9 @@ def require_untouched(table: Table, tasks: Sequence[FileScanTask], name: str) ->
 
 
 def remove(table: Table, paths: Sequence[str]) -> None:
-    """Delete files that no snapshot names; those that cannot be deleted stay, and nobody sees them."""
+    """Delete files that no snapshot names; those that cannot be deleted stay, and no reader sees them."""
     for path in paths:
         try:
             table.io.delete(path)
-        except Exception:  # what made this necessary is told
+        except Exception:  # the error that led here is raised
             continue
