@@ -313,7 +313,11 @@ def _compact(given: dict[str, Any]) -> int:
     """Join the small files of a table."""
     table = _open_table(given)
     if table is None or not table.exists:
-        raise ObjectNotFoundError("there is no such table", source=given["table"] or given["target"])
+        raise ObjectNotFoundError(
+            "there is no such table",
+            source=given["table"] or given["target"],
+            hint="Name one that a backfill has written",
+        )
     done = table.compact(parse_size(given["file_bytes"], "--file-bytes"))
     click.echo(
         f"{table.name}: {done.files_before:,} files, now {done.files_after:,}, {shown_bytes(done.size)} rewritten"
@@ -337,7 +341,7 @@ def _require_usable(given: dict[str, Any]) -> None:
         require_target(given)
         if given["to"] == "parquet":
             raise click.UsageError(
-                "--compact belongs to tables: a directory cannot exchange files without readers seeing both or neither"
+                "--compact belongs to tables: a directory cannot swap files at once, and readers would see records twice"
             )
         return
     if not given["locations"] and given["bootstrap_servers"] is None:

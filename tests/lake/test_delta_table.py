@@ -591,3 +591,12 @@ def test_a_directory_may_be_a_url(tmp_path: Path, scheme: str) -> None:
     filled(table, 10)
     assert table.location == str(tmp_path / "orders")
     assert read(DeltaLakeTable.of(deltalake.DeltaTable(f"file://{tmp_path}/orders"))).num_rows == 10
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux has a directory that takes no other")
+def test_a_directory_that_cannot_be_made_is_no_table_that_is_missing() -> None:
+    with pytest.raises(
+        StorageError, match=r"^/proc/table: the table's directory cannot be made; found No such file"
+    ) as caught:
+        open_delta("/proc/table").prepare(SCHEMA, ())
+    assert not isinstance(caught.value, ObjectNotFoundError)

@@ -87,6 +87,8 @@ _S3_CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _OF_A_STORE: Final = re.compile(r"://|Generic \w+ error|performing|object.store", re.IGNORECASE)
 """In texts that may quote an answer."""
 _LONGEST_TEXT: Final = 200
+_NO_DIRECTORY: Final = re.compile(r"Could not create local directory.*\bcode: (\d{1,3})\b", re.DOTALL)
+"""deltalake raises it as ``TableNotFoundError``, as if there had been a table to find."""
 _NUMBER: Final = re.compile(r"\(os error (\d{1,3})\)")
 
 
@@ -122,6 +124,13 @@ class DeltaFailures:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         text = str(error)
+        if (number := _NO_DIRECTORY.search(text)) is not None:
+            return StorageError(
+                "the table's directory cannot be made",
+                source=self._source,
+                found=os.strerror(int(number[1])),
+                hint="Give a directory on a disk that this user can write to",
+            )
         if isinstance(error, TableNotFoundError):
             return ObjectNotFoundError(
                 "there is no Delta table", source=self._source, hint="See its location, or create it first"
