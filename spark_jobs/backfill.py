@@ -341,7 +341,7 @@ def _require_usable(given: dict[str, Any]) -> None:
         require_target(given)
         if given["to"] == "parquet":
             raise click.UsageError(
-                "--compact belongs to tables: a directory cannot swap files at once, and readers would see records twice"
+                "--compact belongs to tables: a directory cannot swap files at once, so readers would see rows twice"
             )
         return
     if not given["locations"] and given["bootstrap_servers"] is None:
