@@ -356,7 +356,7 @@ def test_a_failure_of_spark_is_no_finding_and_says_how_to_go_on(
         raise PySparkException("executors are gone\n\tat org.apache.spark")
 
     monkeypatch.setattr("spark_jobs.session.job_session", broken)
-    assert run(tmp_path / "out", "--topic", "nulls") == 70
+    assert run(tmp_path / "out", "--topic", "nulls", "--engine", "spark") == 70
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == "segreader-backfill: executors are gone. Run it again with the same arguments to finish"
 

@@ -276,7 +276,16 @@ def test_a_run_that_goes_on_after_a_kill_asks_no_registry_and_other_schemas_are_
     schemas = tmp_path / "schemas.json"
     shutil.copy(SAVED, schemas)
     monkeypatch.setattr("spark_jobs.session.job_session", killed)
-    place = ("--location", str(REMOTE), "--topic", "orders-avro", "--target", str(tmp_path / "out"))
+    place = (
+        "--location",
+        str(REMOTE),
+        "--topic",
+        "orders-avro",
+        "--target",
+        str(tmp_path / "out"),
+        "--engine",
+        "spark",
+    )
     assert main([*place, "--schemas", str(schemas)]) == 130
     target = open_target(tmp_path / "out")
     first = read_plan(target)
