@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from delta_lake import PARTITIONINGS, day_of, end_at, made, split_files
+from delta_lake import filled as in_parts
+from duckdb_lake import DuckDB
 from kafka_kit.jars import fetch_jars
-from servers.pool import skip_or_fail
+from servers.pool import ServerPool, skip_or_fail
 from servers.process import NotAvailableError
 
 from segreader.backfill.lake.delta import DeltaLakeTable, open_delta
 from segreader.backfill.output import SCHEMA, parse_partition_by
 
 ROWS = 100
+BY = "day(timestamp), bucket(3, key)"
 NESTED = pa.struct([("a", pa.int32()), ("items", pa.list_(pa.struct([("price", pa.decimal128(9, 2))])))])
 WIDER = pa.struct(
     [
@@ -104,20 +108,56 @@ def test_polars_reads_values_that_got_more_fields(tmp_path: Path) -> None:
     assert theirs["value"].to_list() == expected
 
 
-def test_duckdb_reads_each_record(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    table = filled(tmp_path / "t", "day(timestamp), bucket(3, key)")
-    connection = duckdb.connect()
-    try:
-        connection.execute("INSTALL delta; LOAD delta")
-    except duckdb.Error as error:
-        skip_or_fail("duckdb-delta", f"DuckDB's delta extension cannot be fetched: {str(error).partition(chr(10))[0]}")
-    source = f"delta_scan('{table.location}')"
-    rows = connection.execute(f"SELECT {', '.join(SCHEMA.names)} FROM {source} ORDER BY offset").fetch_arrow_table()
-    assert rows.cast(SCHEMA).equals(pa.Table.from_batches([made(0, ROWS)]))
-    day = date(2023, 11, 16)
-    query = f"SELECT count(*) FROM {source} WHERE timestamp_day = ?"
-    assert connection.execute(query, [day]).fetchone() == (sum(day_of(one) == day for one in range(ROWS)),)
+def of_duckdb(duckdb: DuckDB, table: DeltaLakeTable) -> pa.Table:
+    """The records as DuckDB reads them, in the order of their offsets."""
+    columns = ", ".join(f'"{name}"' for name in SCHEMA.names)
+    rows = duckdb.rows(f'SELECT {columns} FROM delta_scan(?) ORDER BY "offset"', table.location)
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
+
+
+@pytest.mark.parametrize("partition_by", PARTITIONINGS)
+def test_duckdb_reads_each_record_and_finds_it_by_its_partition(
+    tmp_path: Path, partition_by: str, duckdb: DuckDB
+) -> None:
+    table = filled(tmp_path / "t", partition_by)
+    names = [field.name for field in table.partition_fields()]
+    for _ in range(2):
+        assert of_duckdb(duckdb, table).equals(pa.Table.from_batches([made(0, ROWS)]))
+        for name in names:
+            rows = duckdb.rows(f'SELECT "offset", "{name}" FROM delta_scan(?) ORDER BY 1', table.location)
+            if name == "timestamp_day":
+                assert rows == [(offset, day_of(offset)) for offset in range(ROWS)]
+            for value in {value for _, value in rows}:
+                query = f'SELECT "offset" FROM delta_scan(?) WHERE "{name}" IS NOT DISTINCT FROM ? ORDER BY 1'
+                wanted = [offset for offset, other in rows if other == value]
+                assert duckdb.column(query, table.location, value) == wanted, (name, value)
+        point = 'SELECT "offset" FROM delta_scan(?) WHERE "offset" >= 90 AND epoch_us("timestamp") = ?'
+        assert duckdb.column(point, table.location, _micros(91)) == [91]
+        table.compact(1 << 20)
+
+
+def test_duckdb_reads_values_that_got_more_fields(tmp_path: Path, duckdb: DuckDB) -> None:
+    table = evolved(tmp_path / "t")
+    expected = pa.Table.from_batches(list(table.records("orders", 0, 0, 9))).column("value").to_pylist()
+    for value in expected:
+        if value is not None and value["tags"] is not None:
+            value["tags"] = dict(value["tags"])
+    assert duckdb.column('SELECT value FROM delta_scan(?) ORDER BY "offset"', table.location) == expected
+    query = "SELECT \"offset\" FROM delta_scan(?) WHERE value.items[1].currency = 'EUR'"
+    assert duckdb.column(query, table.location) == [2]
+
+
+@pytest.mark.xdist_group("servers")
+def test_duckdb_reads_a_table_in_a_bucket(servers: ServerPool, duckdb: DuckDB) -> None:
+    server = servers.get("moto")
+    server.upload({})
+    duckdb.may_read(server)
+    table = open_delta(f"s3://{server.bucket}/{uuid.uuid4().hex}", server.storage_options)
+    end = in_parts(table, 50, ROWS, partition_by=BY, storage_options=server.storage_options)
+    assert of_duckdb(duckdb, table).equals(pa.Table.from_batches([made(0, ROWS)]))
+    table.compact(1 << 20)
+    in_parts(table, ROWS + 20, partition_by=BY, start=end, storage_options=server.storage_options)
+    assert of_duckdb(duckdb, table).equals(pa.Table.from_batches([made(0, ROWS + 20)]))
 
 
 DRIVER = """

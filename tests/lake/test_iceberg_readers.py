@@ -10,21 +10,27 @@ import sys
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyspark
 import pytest
-from iceberg_lake import ending, filled, offsets_in, opened, records, written
+from duckdb_lake import DuckDB
+from iceberg_lake import FIRST_US, ending, filled, offsets_in, opened, records, sql_catalog, written
 from kafka_kit.jars import fetch_jars
+from lake_targets import Target
 from servers.pool import ServerPool, skip_or_fail
 from servers.process import NotAvailableError, free_port, running
+from servers.s3 import REGION, S3Server
+from typed_orders import REMOTE, SAVED, truth
 
 from segreader.backfill.lake.iceberg import IcebergTable, open_iceberg
 from segreader.backfill.lake.table import TableEnd
 from segreader.backfill.output import SCHEMA, parse_partition_by
 from segreader.errors import AccessDeniedError, ConcurrentWriteError, StorageError
+from spark_jobs.backfill import main
 
 ROOT = Path(__file__).parents[2]
 SPARK = "4.0.0"
@@ -46,6 +52,17 @@ types = {field.name: field.dataType.simpleString() for field in table.schema}
 print("TOLD" + json.dumps([[list(row) for row in rows.collect()], some.collect()[0][0], types]))
 spark.stop()
 """
+
+
+def in_bucket(root: Path, server: S3Server) -> dict[str, str]:
+    """Properties of a catalog in a directory, with its tables in a bucket."""
+    return sql_catalog(root) | {
+        "warehouse": f"s3://{server.bucket}/{uuid.uuid4().hex}",
+        "s3.endpoint": server.endpoint,
+        "s3.access-key-id": server.key,
+        "s3.secret-access-key": server.secret,
+        "s3.region": REGION,
+    }
 
 
 def latest(table: IcebergTable) -> str:
@@ -71,20 +88,79 @@ def test_pyiceberg_and_polars_read_the_records(tmp_path: Path, monkeypatch: pyte
         table.compact(1 << 20)
 
 
-def test_duckdb_reads_the_records(tmp_path: Path) -> None:
-    import duckdb
+def plain(location: str) -> str:
+    """As DuckDB takes it: files by their paths."""
+    return location.removeprefix("file://")
 
+
+def of_duckdb(duckdb: DuckDB, metadata: str, where: str = "true", *values: Any) -> pa.Table:
+    """The records as DuckDB reads them, in the order of their offsets."""
+    columns = ", ".join(f'"{name}"' for name in SCHEMA.names)
+    query = f'SELECT {columns} FROM iceberg_scan(?) WHERE {where} ORDER BY "offset"'
+    rows = duckdb.rows(query, plain(metadata), *values)
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
+
+
+@pytest.mark.parametrize("partition_by", ["", "topic, partition", "day(timestamp)", "hour(timestamp), topic", BY])
+def test_duckdb_reads_each_record_and_finds_it_by_its_partition(
+    tmp_path: Path, partition_by: str, duckdb: DuckDB
+) -> None:
     table = opened(tmp_path)
-    filled(table, [4000, 8000], partition_by=BY)
-    with duckdb.connect() as connection:
-        try:
-            connection.execute("INSTALL iceberg")
-            connection.execute("LOAD iceberg")
-        except duckdb.Error as error:
-            skip_or_fail("duckdb-iceberg", f"DuckDB's iceberg extension cannot be had: {str(error).splitlines()[0]}")
-        query = 'SELECT value FROM iceberg_scan(?) ORDER BY "offset"'
-        rows = connection.execute(query, [latest(table).removeprefix("file://")]).fetchall()
-    assert [row[0] for row in rows] == records(0, 8000).column("value").to_pylist()
+    filled(table, [4000, 8000], partition_by=partition_by)
+    midnight, all_of_them = datetime(2023, 11, 15, tzinfo=UTC), pa.Table.from_batches([records(0, 8000)])
+    late = (midnight - datetime.fromtimestamp(FIRST_US // 1_000_000, UTC)) // timedelta(seconds=1)
+    for _ in range(2):
+        metadata = latest(table)
+        assert of_duckdb(duckdb, metadata).equals(all_of_them)
+        assert of_duckdb(duckdb, metadata, '"timestamp" >= ?', midnight).equals(all_of_them.slice(late))
+        assert of_duckdb(duckdb, metadata, '"timestamp" < ?', midnight).equals(all_of_them.slice(0, late))
+        assert of_duckdb(duckdb, metadata, "key = ?", b"key 7000").equals(all_of_them.slice(7000, 1))
+        assert of_duckdb(duckdb, metadata, "topic = ? AND partition = 0", "orders").equals(all_of_them)
+        assert of_duckdb(duckdb, metadata, "topic = ? OR partition = 1", "other").num_rows == 0
+        assert of_duckdb(duckdb, metadata, '"offset" >= ?', 7990).equals(all_of_them.slice(7990))
+        table.compact(1 << 20)
+
+
+def test_duckdb_reads_values_that_got_more_fields(tmp_path: Path, duckdb: DuckDB) -> None:
+    target = Target("iceberg", tmp_path / "target")
+    where = ["--location", str(REMOTE), "--topic", "orders-avro", "--engine", "local", "--processes", "1"]
+    few, more = "id,shipping.street", "id,status,shipping.street,shipping.city,items.sku"
+    one = [*where, *target.flags, "--schemas", str(SAVED)]
+    assert main([*one, "--value-fields", few, "--offsets", ":30"]) == 0
+    assert main([*one, "--value-fields", more, "--continue"]) == 0
+
+    wanted = {}
+    for record in truth("orders-avro"):
+        if (value := record.value) is not None:
+            is_first = record.offset < 30
+            shipping = value["shipping"] and {
+                "street": value["shipping"]["street"],
+                "city": None if is_first else value["shipping"]["city"],
+            }
+            items = None if is_first else [{"sku": item["sku"]} for item in value["items"]]
+            status = None if is_first else value["status"]
+            value = {"id": value["id"], "shipping": shipping, "status": status, "items": items}
+        wanted[record.partition, record.offset] = value
+    table = open_iceberg("db.records", "default", target.catalog_options)
+    for _ in range(2):
+        rows = duckdb.rows('SELECT partition, "offset", value FROM iceberg_scan(?)', plain(latest(table)))
+        assert len(rows) == len(wanted)
+        assert {(partition, offset): value for partition, offset, value in rows} == wanted
+        table.compact(1 << 20)
+
+
+@pytest.mark.xdist_group("servers")
+def test_duckdb_reads_a_table_in_a_bucket(tmp_path: Path, servers: ServerPool, duckdb: DuckDB) -> None:
+    server = servers.get("moto")
+    server.upload({})
+    duckdb.may_read(server)
+    table = open_iceberg("db.orders", "lake", in_bucket(tmp_path, server))
+    for stops in ([100, 200], [300]):
+        filled(table, stops, partition_by=BY, storage_options=server.storage_options)
+        metadata = latest(table)
+        assert metadata.startswith("s3://")
+        assert of_duckdb(duckdb, metadata).equals(pa.Table.from_batches([records(0, stops[-1])]))
+        table.compact(1 << 20)
 
 
 @pytest.mark.spark
@@ -125,15 +201,7 @@ def test_spark_reads_the_records(tmp_path: Path) -> None:
 def test_a_table_in_a_bucket_takes_commits_and_is_compacted(tmp_path: Path, servers: ServerPool) -> None:
     server = servers.get("moto")
     server.upload({})
-    options = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": f"s3://{server.bucket}/{uuid.uuid4().hex}",
-        "s3.endpoint": server.endpoint,
-        "s3.access-key-id": server.key,
-        "s3.secret-access-key": server.secret,
-        "s3.region": "us-east-1",
-    }
+    options = in_bucket(tmp_path, server)
     one, other = (open_iceberg("db.orders", "lake", options) for _ in range(2))
     ids = one.prepare(SCHEMA, parse_partition_by(BY))
 

@@ -94,13 +94,19 @@ def end_at(stop: int, *, topic: str = "orders", partition: int = 0, commit: str 
     )
 
 
-def filled(table: DeltaLakeTable, *stops: int, partition_by: str = "", start: TableEnd | None = None) -> TableEnd:
+def filled(
+    table: DeltaLakeTable,
+    *stops: int,
+    partition_by: str = "",
+    start: TableEnd | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> TableEnd:
     """Commits one after the other, of the offsets up to each of these; returns the last end."""
     table.prepare(SCHEMA, parse_partition_by(partition_by))
     first = 0 if start is None else start.offsets["orders"]["0"]
     for stop in stops:
         end = end_at(stop)
-        table.commit(split_files(table, made(first, stop), partition_by), start, end)
+        table.commit(split_files(table, made(first, stop), partition_by, storage_options), start, end)
         start, first = end, stop
     assert start is not None
     return start

@@ -79,13 +79,19 @@ def offsets_in(table: LakeTable, *, partition: int = 0, stop: int = 1 << 40) -> 
     return found
 
 
-def filled(table: IcebergTable, stops: Sequence[int], *, partition_by: str = "") -> TableEnd:
+def filled(
+    table: IcebergTable,
+    stops: Sequence[int],
+    *,
+    partition_by: str = "",
+    storage_options: Mapping[str, object] | None = None,
+) -> TableEnd:
     """Commits one after the other, of the offsets up to each of these."""
     ids = table.prepare(SCHEMA, parse_partition_by(partition_by))
     end: TableEnd | None = table.end()
     start = 0 if end is None else end.offsets["orders"]["0"]
     for stop in stops:
-        files = written(table, ids, start, stop, partition_by=partition_by)
+        files = written(table, ids, start, stop, partition_by=partition_by, storage_options=storage_options)
         following = ending(stop)
         table.commit(files, end, following)
         end, start = following, stop
