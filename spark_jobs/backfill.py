@@ -43,7 +43,9 @@ from spark_jobs.backfill_request import (
     parse_request,
     range_flags,
     renamed,
-    require_files,
+    require_bucket,
+    require_compact,
+    require_effect,
     require_target,
     schema_flags,
     table_flags,
@@ -221,6 +223,7 @@ def backfill(**given: Any) -> int:
         given["target_credentials"] or given["credentials"],
         parse_pairs("--target-option", given["target_storage"]),
     )
+    require_bucket(given)
     job = Job(
         request=request,
         destination=destination,
@@ -229,12 +232,7 @@ def backfill(**given: Any) -> int:
         is_forced=given["force"],
     )
     if given["dry_run"]:
-        plan = job.preview()
-        click.echo(describe_plan(plan, in_detail=True))
-        _tell_notes(plan.notes)
-        prices = parse_prices(read_prices(given["prices"])) if given["prices"] else None
-        click.echo(describe_bill(estimate(ReadPlan(plan.location, plan.segments), prices)))
-        return _ending(complete(plan, {}).losses)
+        return _preview(job.preview(), given["prices"])
     target = given["target"] if table is None else table.name
     with _engine(given) as engine:
         while True:
@@ -332,17 +330,13 @@ def _open_table(given: dict[str, Any]) -> LakeTable | None:
 
 
 def _require_usable(given: dict[str, Any]) -> None:
-    """Refuse flags that contradict each other, or lack another.
+    """Refuse flags that contradict each other, lack another, or would have no effect.
 
     Raises:
         click.UsageError: it names them.
     """
     if given["compact"]:
-        require_target(given)
-        if given["to"] == "parquet":
-            raise click.UsageError(
-                "--compact belongs to tables: a directory cannot swap files at once, so readers would see rows twice"
-            )
+        require_compact(given)
         return
     if not given["locations"] and given["bootstrap_servers"] is None:
         raise click.UsageError("say where to read: --location DIRECTORY, or --bootstrap-servers HOST:PORT")
@@ -350,26 +344,21 @@ def _require_usable(given: dict[str, Any]) -> None:
         raise click.UsageError("say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)")
     if given["on_corrupt"] != "fail" and given["bootstrap_servers"] is not None:
         raise click.UsageError("--on-corrupt skip reads a location alone: leave out --bootstrap-servers")
+    require_effect(given)
     if given["sink"] == "table":
         _require_for_spark_table(given)
         return
-    if given["form"]:
-        raise click.UsageError("--format belongs to --sink table")
     require_target(given)
-    if given["to"] == "parquet":
-        if given["partition_by"]:
-            raise click.UsageError("--partition-by belongs to tables; of files --output-layout says the directories")
-    elif given["hive"] or given["output_layout"] != "topic/partition" or given["force"]:
-        raise click.UsageError("--hive, --output-layout and --force belong to files: of tables say --partition-by")
     if given["goes_on"] and given["force"]:
         raise click.UsageError("--continue adds to a target, and --force replaces it: give one of them")
-    if given["processes"] and takes_spark(given):
+    if takes_spark(given) and given["processes"]:
         raise click.UsageError("--processes belongs to --engine local: Spark's master says how many tasks run")
 
 
 def _require_for_spark_table(given: dict[str, Any]) -> None:
     """The same where Spark writes a table in its own way."""
-    require_files(click.get_current_context())
+    if given["table"] is None and given["target"] is None:
+        raise click.UsageError("say where to write: --table NAME, or --target with --format")
     if given["on_gap"] != given["on_missing"]:
         raise click.UsageError("with --sink table --on-gap and --on-missing must be the same: Spark has one option")
     if given["on_corrupt"] != "fail":
@@ -386,21 +375,18 @@ def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
         from spark_jobs.table import write_table
     except ModuleNotFoundError as error:
         raise _no_spark(error) from None
-    if given["table"] is None and given["target"] is None:
-        raise click.UsageError("say where to write: --table NAME, or --target with --format")
     plan = make_plan(request)
     if given["dry_run"]:
-        click.echo(describe_plan(plan, in_detail=True))
-        _tell_notes(plan.notes)
-        return _ending(complete(plan, {}).losses)
+        return _preview(plan, given["prices"])
     _tell_plan(plan)
     click.echo("Starting Spark", err=True)
     path = absolute(given["target"]) if given["target"] else None
+    options = {**request.options, "splitBytes": str(request.split_bytes)}
     with job_session("segreader backfill", master=given["master"]) as session, explained(session):
         counts = write_table(
             session.spark,
             plan,
-            request.options,
+            options,
             name=given["table"],
             path=path,
             form=given["form"],
@@ -412,6 +398,15 @@ def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
     click.echo(f"next     {json.dumps(plan.next_offsets)}")
     twice = [f"{topic}-{number}: {count:,} records are there twice" for (topic, number), count in repeated.items()]
     return _ending([*complete(plan, {}).losses, *twice])
+
+
+def _preview(plan: JobPlan, prices: str | None) -> int:
+    """Print a plan and what it costs; the exit code."""
+    click.echo(describe_plan(plan, in_detail=True))
+    _tell_notes(plan.notes)
+    known = parse_prices(read_prices(prices)) if prices else None
+    click.echo(describe_bill(estimate(ReadPlan(plan.location, plan.segments), known)))
+    return _ending(complete(plan, {}).losses)
 
 
 def _ending(findings: Sequence[str]) -> int:

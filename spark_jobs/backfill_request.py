@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -18,31 +18,81 @@ from segreader.backfill.source import TASK_BYTES_AHEAD, TASK_THREADS
 from segreader.errors import OptionError
 from segreader.plan.request import Bounds, LiveEnd, Policy, parse_bounds, parse_time
 from segreader.spark.option_values import EARLIEST, LATEST, parse_size
+from segreader.storage.options import Kind, kind_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_OF_FILES = {
-    "output_layout": "--output-layout",
-    "hive": "--hive",
-    "codec": "--codec",
-    "file_bytes": "--file-bytes",
-    "threads": "--threads",
-    "read_ahead_bytes": "--read-ahead-bytes",
-    "report_file": "--report",
-    "cleanup": "--cleanup",
-    "target_credentials": "--target-credentials",
-    "target_storage": "--target-option",
-    "to": "--to",
-    "partition_by": "--partition-by",
-    "goes_on": "--continue",
-    "compact": "--compact",
-    "commit_bytes": "--commit-bytes",
-    "engine": "--engine",
-    "processes": "--processes",
-    "catalog": "--catalog",
-    "catalog_options": "--catalog-option",
-}
+_OF_FILES = (
+    "output_layout",
+    "hive",
+    "codec",
+    "file_bytes",
+    "threads",
+    "read_ahead_bytes",
+    "report_file",
+    "cleanup",
+    "target_credentials",
+    "target_storage",
+    "to",
+    "partition_by",
+    "goes_on",
+    "compact",
+    "commit_bytes",
+    "engine",
+    "processes",
+    "catalog",
+    "catalog_options",
+)
 """Flags that tasks need to write files themselves, and what is reported of them."""
+
+_OF_COMPACT = (
+    "to",
+    "table",
+    "catalog",
+    "catalog_options",
+    "target",
+    "target_storage",
+    "target_credentials",
+    "credentials",
+    "file_bytes",
+)
+"""Flags that say which table is compacted, and what its files aim at."""
+
+_OF_SCHEMAS = ("schemas", "schema_registry", "value_schema", "key_schema")
+
+_Given = dict[str, Any]
+_USELESS: tuple[tuple[tuple[str, ...], Callable[[_Given], bool], str], ...] = (
+    (("broker_options", "broker_credentials"), lambda given: not given["bootstrap_servers"], "--bootstrap-servers"),
+    (
+        ("schema_registry_credentials",),
+        lambda given: not any(given[name] for name in _OF_SCHEMAS),
+        "--schema-registry, --value-schema and --key-schema",
+    ),
+    (("prices",), lambda given: not given["dry_run"], "--dry-run"),
+    (("form",), lambda given: given["sink"] == "files", "--sink table"),
+    (
+        ("table", "catalog", "catalog_options"),
+        lambda given: given["to"] != "iceberg" and given.get("sink") != "table",
+        "--to iceberg",
+    ),
+    (
+        ("target",),
+        lambda given: given["to"] == "iceberg",
+        "files and Delta: an Iceberg table's catalog says where it is",
+    ),
+    (
+        ("partition_by",),
+        lambda given: given["to"] == "parquet",
+        "tables, which --to names; of files --output-layout says the directories",
+    ),
+    (("commit_bytes",), lambda given: given["to"] == "parquet", "tables, which --to names; files have no commits"),
+    (
+        ("hive", "output_layout", "force"),
+        lambda given: given["to"] != "parquet",
+        "files; --partition-by divides a table, and another --table or --target is a new one",
+    ),
+)
+"""Flags, where they would have no effect, and what they belong to."""
 
 
 _BESIDE = ("metadata", "log_directory", "leader_epochs")
@@ -332,8 +382,6 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
     location = (locations[0] if len(locations) == 1 else json.dumps(locations)) if locations else None
     servers = given["bootstrap_servers"]
     settings = parse_pairs("--broker-option", given["broker_options"])
-    if settings and servers is None:
-        raise click.UsageError("--broker-option belongs to --bootstrap-servers")
     topics = {"pattern": given["pattern"]} if given["pattern"] is not None else {"topic": ",".join(given["topics"])}
     topic_id = ",".join(given["topic_ids"]) or None
     rsm_config = os.path.abspath(given["rsm_config"]) if given["rsm_config"] else None
@@ -411,15 +459,82 @@ def require_target(given: dict[str, Any]) -> None:
     Raises:
         click.UsageError: it says what is missing, or too much.
     """
+    for names, has_no_effect, owner in _USELESS:
+        if names[0] in ("table", "target") and has_no_effect(given):
+            _refuse(given, names, owner)
     if given["to"] == "iceberg":
         if given["table"] is None:
             raise click.UsageError("say which table: --table NAMESPACE.NAME, with --catalog or --catalog-option")
-        if given["target"] is not None:
-            raise click.UsageError("--target belongs to files and Delta: an Iceberg table's catalog says where it is")
     elif given["target"] is None:
         raise click.UsageError("say which directory or bucket: --target DIRECTORY")
-    elif given["table"] or given["catalog"] or given["catalog_options"]:
-        raise click.UsageError("--table, --catalog and --catalog-option belong to --to iceberg")
+
+
+def require_effect(given: dict[str, Any]) -> None:
+    """Refuse flags that would have no effect beside the others: who gives one believes that it works.
+
+    Raises:
+        click.UsageError: it names them, and what they belong to.
+    """
+    if given["sink"] == "table":
+        _refuse(given, _OF_FILES, "--sink files: Spark writes a table in its own way")
+    for names, has_no_effect, owner in _USELESS:
+        if has_no_effect(given):
+            _refuse(given, names, owner)
+
+
+def require_compact(given: dict[str, Any]) -> None:
+    """Refuse what means nothing to ``--compact``, which joins the files that a table has and reads no topic.
+
+    Raises:
+        click.UsageError: it names the flags, and says what to run instead.
+    """
+    if given["to"] == "parquet":
+        raise click.UsageError(
+            "--compact joins the files of a table, which --to iceberg or --to delta names. Readers of a directory list "
+            "its files, and no commit exchanges several at once: they would see records twice, or not at all. To have "
+            "larger files, write everything to another --target and point readers there"
+        )
+    if flags := _flags_given(given, (name for name in given if name not in (*_OF_COMPACT, "compact"))):
+        raise click.UsageError(
+            f"{_listed(flags)} {'mean' if len(flags) > 1 else 'means'} nothing to --compact, which only joins the "
+            "files that a table has: run the backfill by itself, and --compact with "
+            f"{_listed(_flags_given(given, _OF_COMPACT))} alone"
+        )
+    require_target(given)
+    if given["to"] == "iceberg":
+        _refuse(given, ("target_storage", "target_credentials", "credentials"), "Delta: Iceberg's catalog gives access")
+    require_bucket(given)
+
+
+def require_bucket(given: dict[str, Any]) -> None:
+    """Refuse settings of a store where the target is a directory.
+
+    Raises:
+        click.UsageError: it names the flag.
+    """
+    if given["target"] is not None and kind_of(given["target"]) is Kind.LOCAL:
+        _refuse(given, ("target_storage",), "a bucket, and the target is a directory")
+
+
+def _refuse(given: dict[str, Any], names: Iterable[str], owner: str) -> None:
+    if flags := _flags_given(given, names):
+        raise click.UsageError(f"{_listed(flags)} {'belong' if len(flags) > 1 else 'belongs'} to {owner}")
+
+
+def _flags_given(given: dict[str, Any], names: Iterable[str]) -> list[str]:
+    """The flags among these parameters that the command line has, by their names of today."""
+    context = click.get_current_context()
+    flags = {str(one.name): one.opts[0] for one in context.command.params}
+    return [
+        flags[name]
+        for name in names
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        or given.get(name) != context.params.get(name)  # by an earlier name
+    ]
+
+
+def _listed(flags: Sequence[str]) -> str:
+    return ", ".join(flags[:-1]) + f" and {flags[-1]}" if len(flags) > 1 else "".join(flags)
 
 
 def table_place(given: dict[str, Any]) -> TablePlace | None:
@@ -436,7 +551,7 @@ def table_place(given: dict[str, Any]) -> TablePlace | None:
             kind="delta",
             name=absolute(given["target"]),
             options=parse_pairs("--target-option", given["target_storage"]),
-            credentials=given["target_credentials"] or "default",
+            credentials=given["target_credentials"] or given["credentials"],
         )
     return None
 
@@ -456,19 +571,6 @@ def _schemas(given: dict[str, Any]) -> dict[str, str]:
         del found["on_undecodable"]
     places = {name: absolute(found[name]) for name in ("schemas", "value_schema", "key_schema") if name in found}
     return found | places
-
-
-def require_files(context: click.Context) -> None:
-    """Refuse flags that a table has no use for: who gives one believes that it works.
-
-    Raises:
-        click.UsageError: it names them.
-    """
-    given = [
-        flag for name, flag in _OF_FILES.items() if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        raise click.UsageError(f"{', '.join(given)} belong to --sink files: Spark writes a table in its own way")
 
 
 def parse_pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:

@@ -86,6 +86,8 @@ def verify(**given: Any) -> int:
         )
     require_report_place(given["report_file"])
     require_target(given)
+    if not given["source"] and (given["credentials"] or given["broker_credentials"]):
+        raise click.UsageError("--credentials and --broker-credentials belong to --source: nothing else reads segments")
     place = table_place(given)
     table = None if place is None else place.open()
     if table is not None and not table.exists:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from backfill_runs import do, finish, rows_of
 from growing_log import GrowingLog
@@ -17,8 +19,9 @@ from segreader.cli.main import main as cat
 from segreader.errors import OptionError
 from segreader.storage.target.store import open_target
 from segreader.testing.aiven import write_rsm_config
+from spark_jobs.backfill import backfill as command
 from spark_jobs.backfill import main
-from spark_jobs.backfill_request import parse_ranges
+from spark_jobs.backfill_request import parse_ranges, table_place
 
 THREE = '{"orders":{"0":3}}'
 NOTHING = ("--offsets", '{"orders":{"0":"3:3"}}')
@@ -242,4 +245,151 @@ def test_how_far_tasks_read_ahead_is_no_part_of_what_a_job_is(
     for flag in ("--threads", "--read-ahead-bytes"):
         assert main([*asked, flag, "0"]) == 2
         assert main([*asked[:4], "--sink", "table", "--table", "x", flag, "2"]) == 2
-        assert f"{flag} belong to --sink files" in capsys.readouterr().err
+        assert f"{flag} belongs to --sink files" in capsys.readouterr().err
+
+
+_TABLE = ("--to", "delta")
+_SPARK_TABLE = ("--sink", "table", "--format", "delta")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--commit-bytes", "1g"), "--commit-bytes belongs to tables, which --to names"),
+        (("--partition-by", "topic"), "--partition-by belongs to tables"),
+        (("--table", "db.orders"), "--table belongs to --to iceberg"),
+        (("--catalog", "prod"), "--catalog belongs to --to iceberg"),
+        (("--catalog-option", "uri=x", "--catalog", "a"), "--catalog and --catalog-option belong to --to iceberg"),
+        ((*_TABLE, "--table", "db.orders"), "--table belongs to --to iceberg"),
+        (("--to", "iceberg", "--table", "db.orders"), "--target belongs to files and Delta"),
+        ((*_TABLE, "--output-layout", "topic/partition"), "--output-layout belongs to files"),
+        ((*_TABLE, "--layout", "topic/date"), "--output-layout belongs to files"),
+        ((*_TABLE, "--hive", "--force"), "--hive and --force belong to files"),
+        (("--target-option", "region=eu-west-1"), "--target-option belongs to a bucket"),
+        ((*_TABLE, "--target-option", "region=eu-west-1"), "--target-option belongs to a bucket"),
+        (("--broker-credentials", "env:K"), "--broker-credentials belongs to --bootstrap-servers"),
+        (("--broker-option", "a=b"), "--broker-option belongs to --bootstrap-servers"),
+        (("--schema-registry-credentials", "env:R"), "--schema-registry-credentials belongs to --schema-registry"),
+        (("--prices", "prices.toml"), "--prices belongs to --dry-run"),
+        (("--format", "delta"), "--format belongs to --sink table"),
+        (("--continue", "--force"), "--continue adds to a target, and --force replaces it"),
+        (("--engine", "local", "--master", "local[1]", "--dry-run"), "--master belongs to --engine spark"),
+        (("--engine", "spark", "--processes", "2"), "--processes belongs to --engine local"),
+        ((*_SPARK_TABLE, "--to", "delta", "--continue"), "--to and --continue belong to --sink files"),
+        ((*_SPARK_TABLE, "--commit-bytes", "1g"), "--commit-bytes belongs to --sink files"),
+        ((*_SPARK_TABLE, "--catalog", "prod"), "--catalog belongs to --sink files"),
+        ((*_SPARK_TABLE, "--prices", "prices.toml"), "--prices belongs to --dry-run"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_flag_that_would_have_no_effect_is_refused_in_one_line_that_names_it(
+    asked: tuple[str, ...], flags: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, *flags]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert len([line for line in said.splitlines() if told in line]) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--to", "delta", "--table", "db.orders"), "--table belongs to --to iceberg"),
+        (("--table", "db.orders"), "--table belongs to --to iceberg"),
+        ((), "say which directory or bucket"),
+        (("--to", "iceberg", "--catalog", "prod"), "say which table"),
+        (("--sink", "table", "--dry-run"), "say where to write"),
+    ],
+    ids=lambda value: " ".join(value) or "nothing" if isinstance(value, tuple) else "",
+)
+def test_a_command_line_without_its_target_says_which_flag_is_missing_or_of_another_target(
+    asked: tuple[str, ...], flags: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked[:4], *flags]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ((*_TABLE, "--location", "x", "--topic", "t"), "--location and --topic mean nothing to --compact"),
+        ((*_TABLE, "--dry-run"), "--dry-run means nothing to --compact"),
+        ((*_TABLE, "--continue", "--commit-bytes", "1g"), "--continue and --commit-bytes mean nothing to --compact"),
+        ((*_TABLE, "--on-data-loss", "skip"), "mean nothing to --compact"),
+        ((*_TABLE, "--processes", "2"), "run the backfill by itself, and --compact with --to and --target alone"),
+        ((*_TABLE, "--engine", "spark"), "--engine means nothing to --compact"),
+        ((*_TABLE, "--partition-by", "topic"), "--partition-by means nothing to --compact"),
+        ((*_TABLE, "--table", "db.orders"), "--table belongs to --to iceberg"),
+        (("--to", "iceberg", "--table", "db.orders"), "--target belongs to files and Delta"),
+        ((), "--compact joins the files of a table, which --to iceberg or --to delta names"),
+        (("--topic", "t"), "write everything to another --target and point readers there"),
+    ],
+    ids=lambda value: " ".join(value) or "nothing" if isinstance(value, tuple) else "",
+)
+def test_compact_refuses_what_means_nothing_to_it_and_says_what_to_run(
+    flags: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--compact", "--target", str(tmp_path / "out"), *flags]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_compact_of_an_iceberg_table_refuses_access_that_its_catalog_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    table = ("--to", "iceberg", "--table", "db.orders")
+    assert main(["--compact", *table, "--target-option", "region=x", "--credentials", "env:X"]) == 2
+    assert "--target-option and --credentials belong to Delta" in capsys.readouterr().err
+
+
+def test_every_flag_is_one_that_compact_takes_or_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A flag that is added later is refused until somebody says what it means to it."""
+    taken = {"--to", "--table", "--catalog", "--catalog-option", "--target", "--target-option"}
+    taken |= {"--target-credentials", "--credentials", "--file-bytes", "--compact"}
+    for one in command.params:
+        if not isinstance(one, click.Option) or one.hidden or one.opts[0] in {*taken, "--help"}:
+            continue
+        value = one.type.choices[0] if isinstance(one.type, click.Choice) else "1"
+        words = [one.opts[0]] if one.is_flag else [one.opts[0], value]
+        assert main(["--compact", "--to", "delta", "--target", str(tmp_path), *words]) == 2, one.opts
+        assert f"{one.opts[0]} means nothing to --compact" in capsys.readouterr().err
+
+
+def test_the_credentials_of_a_location_are_those_of_a_delta_table_too(asked: tuple[str, ...]) -> None:
+    """As for files, and as the help of --target-credentials says."""
+
+    def place(*more: str) -> str:
+        with command.make_context("backfill", [*asked, *_TABLE, *more]) as context:
+            found = table_place(context.params)
+        assert found is not None
+        return found.credentials
+
+    assert place() == "default"
+    assert place("--credentials", "env:LAKE") == "env:LAKE"
+    assert place("--credentials", "env:LAKE", "--target-credentials", "env:OTHER") == "env:OTHER"
+
+
+def test_a_dry_run_of_a_table_that_spark_writes_has_the_bill_too(
+    asked: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, *_SPARK_TABLE, "--dry-run"]) == 0
+    assert "GET requests over HTTP" in capsys.readouterr().out
+
+
+def test_a_table_that_spark_writes_is_read_in_splits_of_the_size_asked_for(
+    asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+
+    def write(spark: object, plan: object, options: dict[str, str], **_: object) -> dict[tuple[str, int], Any]:
+        seen.append(options.get("splitBytes"))
+        return {}
+
+    @contextmanager
+    def session(*_: object, **__: object) -> Any:
+        yield SimpleNamespace(spark=None)
+
+    monkeypatch.setattr("spark_jobs.session.job_session", session)
+    monkeypatch.setattr("spark_jobs.session.explained", session)
+    monkeypatch.setattr("spark_jobs.table.write_table", write)
+    assert main([*asked, *_SPARK_TABLE, "--split-bytes", "1m"]) == 0
+    assert main([*asked, *_SPARK_TABLE]) == 0
+    assert seen == [str(1 << 20), str(256 << 20)]

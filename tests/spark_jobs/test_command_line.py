@@ -153,5 +153,5 @@ def test_a_flag_of_files_is_refused_where_spark_writes_a_table(
     empty: tuple[str, ...], tmp_path: Path, flags: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert backfill.main([*empty, "--sink", "table", "--table", "orders", *flags.split()]) == 2
-    assert "belong to --sink files" in capsys.readouterr().err
+    assert " to --sink files: Spark writes a table in its own way" in capsys.readouterr().err
     assert backfill.main([*empty, "--sink", "table", "--table", "orders", "--dry-run"]) == 0

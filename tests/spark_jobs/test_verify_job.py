@@ -335,6 +335,14 @@ def test_threads_are_of_a_check_in_this_process(out: Path, capsys: pytest.Captur
     assert "belong to --engine local" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flag", ["--credentials", "--broker-credentials"])
+def test_credentials_of_segments_are_refused_where_no_segment_is_read(
+    out: Path, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--target", str(out), flag, "env:LAKE"]) == 2
+    assert "belong to --source" in capsys.readouterr().err
+
+
 def test_a_target_that_does_not_answer_holds_up_no_end(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, let_go, read = threading.Semaphore(0), threading.Event(), LocalTarget.read
 
