@@ -163,9 +163,11 @@ class Job:
                 if self.goes_on:
                     require_same(last, self.request.wanted, table.name, goes_on=True)
                 is_ours = self.goes_on or dict(last.wanted) == dict(self.request.wanted)
-                if is_ours and done is not None and (len(done) < len(last.splits) or not self.goes_on):
+                is_behind = self.goes_on and done is not None and len(done) == len(last.splits)
+                if is_ours and done is not None and not (is_behind and read_manifest(target, last.round) is not None):
                     entries = {key: entry for key, entry in collect(target, last).items() if entry.plan == last.name}
-                    return Round(last, target, destination, entries, done, is_resumed=True, end=end)
+                    if not is_behind or len(entries) == len(last.splits):  # what has lost its entries goes on as it is
+                        return Round(last, target, destination, entries, done, is_resumed=True, end=end)
             # a driver that was killed before it had a plan leaves a table with nothing in it
             is_empty = last is None and end is None and next(iter(table.files()), None) is None
             if not self.goes_on and not is_empty:
@@ -295,10 +297,10 @@ class Job:
             entries = {**collect(one.target, one.plan), **entries}
         found = complete(one.plan, entries)
         if found.is_complete:
-            put_manifest(one.target, one.plan, entries, found)
             if cleans:
                 _remove_orphans(one.target, self.table, entries)
                 forget_unfinished(one.target, one.plan.round, entries)
+            put_manifest(one.target, one.plan, entries, found)  # last: it says that nothing is left to do
         return found
 
 

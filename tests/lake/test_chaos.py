@@ -8,9 +8,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from random import SystemRandom
+from typing import NoReturn
 
 import pytest
-from lake_chaos import LakeChaos, chosen
+from growing_bucket import GrowingBucket
+from lake_chaos import LakeChaos, chosen, require_clean, require_exact
+from lake_targets import Target
+
+from segreader.backfill import job
+from segreader.storage.target.names import unfinished_name
+from spark_jobs.backfill import main
 
 
 def seeds() -> list[int]:
@@ -30,3 +37,30 @@ def test_a_target_whose_runs_are_killed_at_random_has_each_record_once(tmp_path:
     print(f"seed {seed}: {chaos.job}, {chaos.killed} killed")
 
     assert chaos.killed >= 1
+
+
+@pytest.mark.parametrize("dies_in", ["complete", "put_manifest", "_remove_orphans", "forget_unfinished"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_driver_that_dies_behind_its_last_commit_leaves_nothing_that_the_next_one_does_not_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, dies_in: str
+) -> None:
+    bucket, target = GrowingBucket(tmp_path / "bucket", "codec-zstd"), Target(kind, tmp_path / "target")
+    flags = ["--location", str(bucket.root), "--topic", "codec-zstd", *target.flags, "--engine", "local"]
+    for segments in (1, 9):  # it is the first round, then one that goes on
+        bucket.upload(segments)
+        with monkeypatch.context() as patch:
+            patch.setattr(job, dies_in, killed)
+            assert main([*flags, "--continue"]) == 130
+        (written,) = sorted(target.files.rglob("part-*.parquet"))[-1:]
+        token = written.name.split("-")[4]
+        orphan = written.with_name(written.name.replace(token, "0" * 12))  # as of an attempt that was killed
+        for name in (orphan.name, unfinished_name(orphan.name)):
+            written.with_name(name).write_bytes(b"PAR1")
+
+        assert main([*flags, "--continue"]) == 0
+        require_clean(target)
+        require_exact(target, bucket, ["codec-zstd"])
+
+
+def killed(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
