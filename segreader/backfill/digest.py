@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segreader.format.batch import crc32c
+from segreader.read.arrow import MINUS_ONE
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 """What the checksum is taken over, under Spark's names; and over what a decoded key or value has beside it."""
@@ -106,7 +107,7 @@ def _plain(array: pa.Array) -> memoryview:
     if pa.types.is_timestamp(array.type):
         array = array.view(pa.int64())
     if array.null_count:
-        array = pc.fill_null(array, -1)
+        array = pc.fill_null(array, MINUS_ONE.cast(array.type))
     width = array.type.bit_width // 8
     return _slice(array.buffers(), 1, array.offset * width, (array.offset + len(array)) * width)
 

@@ -55,7 +55,6 @@ from segreader.plan.log import LogEnd
 from segreader.plan.request import Bounds, Policy
 from segreader.plan.split import ReadPlan, Split
 from segreader.segment import TopicIdPartition
-from segreader.spark.live import plan_live_read
 from segreader.spark.option_values import EARLIEST
 from segreader.spark.options import EARLIER, SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
@@ -253,6 +252,8 @@ def make_plan(
             skips_unknown=True,
         )
     if options.brokers is not None:
+        from segreader.spark.live import plan_live_read  # nothing else needs what asks brokers
+
         live = plan_live_read(options, most_unsized=MOST_OFFSETS)  # it pins where each partition ends
         if start is not None:
             for asked in live.plan.partitions_asked:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from segreader.isolation import IsolationLevel
 from segreader.plan.codec import PART, SPLIT, Form, read_logs, write_logs
@@ -22,10 +22,12 @@ from segreader.plan.split import LOOK_AHEAD, MOST_LOGS_AHEAD, EndReason, Gap, Lo
 from segreader.ranges import OffsetRange
 from segreader.read.split_reader import SplitReader
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.spark.live import LiveRead
 from segreader.storage.base import ObjectStore
 from segreader.stored.segment_ends import read_last_offset
 from segreader.values import dataclass
+
+if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
+    from segreader.spark.live import LiveRead
 
 _LONE_SPLIT: Final = SPLIT.without("following")
 _LONE_PART: Final = PART.without("segments")

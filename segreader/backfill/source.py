@@ -20,7 +20,6 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.ahead import limited, one_lane
 from segreader.read.metrics import LiveMetrics, ScanMetrics
 from segreader.read.split_reader import read_split
-from segreader.spark.live import read_part
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
 from segreader.storage.base import ObjectStore, read_listed
@@ -252,6 +251,8 @@ def read_records(
         return
     assert isinstance(source, LiveSource), "splits of a job have one kind of source"
     assert isinstance(metrics, LiveMetrics)
+    from segreader.spark.live import read_part  # nothing else needs what asks brokers
+
     for batch in read_part(source.options, read, options, metrics):
         if metrics.fallbacks:
             raise FellBackError

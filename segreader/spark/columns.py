@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segreader.plan.request import ReadOptions
-from segreader.read.arrow import FIELDS, HEADERS, typed_fields
+from segreader.read.arrow import FIELDS, HEADERS, ZERO, typed_fields
 from segreader.typed.decoding import Decoding
 
 KAFKA_NAMES = {
@@ -114,7 +114,7 @@ def _null_where_empty(lists: pa.ListArray) -> pa.ListArray:
     """The lists with a null for each empty one: their own memory under a new bitmap."""
     if not len(lists.values):
         return _no_headers(1 << len(lists).bit_length()).slice(0, len(lists))
-    is_empty = pc.equal(pc.list_value_length(lists), 0)
+    is_empty = pc.equal(pc.list_value_length(lists), ZERO)
     if not is_empty.true_count:
         return lists
     return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type, mask=is_empty)

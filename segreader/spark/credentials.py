@@ -21,16 +21,15 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from segreader.broker.connection_pool import parse_bootstrap
-from segreader.broker.settings import NAMES as SETTINGS
-from segreader.broker.settings import parse_options as parse_settings
 from segreader.errors import OptionError
-from segreader.live.cluster import KafkaCluster
 from segreader.storage.options import NAMES, StorageOptions, kind_of, only_for, override, parse_values
 from segreader.storage.signed_url import Secret, redact
 from segreader.values import dataclass
+
+if TYPE_CHECKING:  # who asks no broker does not wait for what could
+    from segreader.live.cluster import KafkaCluster
 
 KAFKA: Final = "kafka."
 """What the names of a Kafka client's settings begin with."""
@@ -265,6 +264,8 @@ class Brokers:
         Raises:
             OptionError: as ``resolve``; or settings contradict each other.
         """
+        from segreader.live.cluster import KafkaCluster
+
         return KafkaCluster(self.servers, self.resolve() if settings is None else settings)
 
 
@@ -280,6 +281,9 @@ def parse_brokers(given: Mapping[str, str]) -> Brokers | None:
     provider = parse_provider(given.get(CREDENTIALS.lower(), "default"), CREDENTIALS)
     if SERVERS not in given:
         return None
+    from segreader.broker.connection_pool import parse_bootstrap
+    from segreader.broker.settings import parse_options as parse_settings
+
     servers = given[SERVERS].strip()
     try:
         if "@" in servers:
@@ -329,6 +333,8 @@ def provided_to_registry(provider: str, url: str, environ: Mapping[str, str]) ->
 
 def _names_of_settings(given: Mapping[str, str]) -> list[str]:
     """The settings of the client; an unknown one may be a misspelt one on which security depends."""
+    from segreader.broker.settings import NAMES as SETTINGS
+
     mine = []
     without_effect = []
     for name in sorted(name for name in given if name.startswith(KAFKA)):

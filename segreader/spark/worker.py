@@ -26,19 +26,21 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, wraps
 from pathlib import Path
 from threading import Lock, local
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from segreader.errors import OptionError
 from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
-from segreader.live.cluster import KafkaCluster
 from segreader.spark.credentials import Brokers
 from segreader.storage.base import ObjectStore, StoreView
-from segreader.storage.http.settings import HttpSettings
-from segreader.storage.http.store import HttpStore
+from segreader.storage.local import LocalStore
 from segreader.storage.location import open_store
+from segreader.storage.options import Kind, kind_of
 from segreader.storage.target.store import TargetStore, open_target
 from segreader.values import collect_seldom, dataclass
+
+if TYPE_CHECKING:  # a worker waits for no client that it does not use
+    from segreader.live.cluster import KafkaCluster
 
 MOST_STORES: Final = 8
 MOST_TARGETS: Final = 4
@@ -163,6 +165,10 @@ class OpenedStore:
 
     def forget(self) -> None:
         """Know nothing of objects."""
+        if isinstance(self.store, LocalStore):
+            return
+        from segreader.storage.http.store import HttpStore
+
         if isinstance(self.store, HttpStore):
             self.store.forget()
 
@@ -191,6 +197,10 @@ class Worker:
         """
 
         def open_now() -> OpenedStore:
+            if kind_of(location) is Kind.LOCAL:
+                return OpenedStore(*open_store(location, storage_options=options))
+            from segreader.storage.http.settings import HttpSettings
+
             settings = HttpSettings(in_flight=IN_FLIGHT)
             return OpenedStore(*open_store(location, storage_options=options, settings=settings))
 

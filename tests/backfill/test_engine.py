@@ -190,9 +190,21 @@ def test_arrow_imports_no_pandas_in_a_worker() -> None:
     assert set(LocalEngine(2).run(UsesArrow(), GROUPS)) == {(True, False)}
 
 
+def test_a_task_imports_no_client_of_brokers_or_buckets_before_it_needs_one() -> None:
+    found = "print(*(name for name in sys.modules if name.startswith(('segreader.broker', 'segreader.live'))))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, segreader.backfill.task; {found}; print('urllib3' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("\nFalse\n", "")
+
+
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_job_imports_no_spark_in_any_process(processes: int, tmp_path: Path) -> None:
-    for package in ("pyspark", "py4j"):
+def test_a_job_imports_neither_spark_nor_pandas_in_any_process(processes: int, tmp_path: Path) -> None:
+    for package in ("pyspark", "py4j", "pandas"):
         (tmp_path / f"{package}.py").write_text("raise RuntimeError(f'{__name__} is imported')\n")
     location = ROOT / "fixtures" / "corpus" / "aiven-plain" / "remote"
     job = ["--location", str(location), "--pattern", ".*", "--target", str(tmp_path / "out")]

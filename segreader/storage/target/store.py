@@ -12,11 +12,8 @@ from typing import BinaryIO, Protocol
 
 from segreader.errors import OptionError, PlanError
 from segreader.storage.base import ObjectInfo
-from segreader.storage.cloud.buckets import find_bucket
 from segreader.storage.options import Kind, StorageOptions, find_storage_options, kind_of
 from segreader.storage.signed_url import redact
-from segreader.storage.target.bucket import BucketTarget
-from segreader.storage.target.clouds import writable_bucket
 from segreader.storage.target.local import LocalTarget
 
 
@@ -117,6 +114,10 @@ def open_target(
     options = find_storage_options(text, storage_options)
     if kind is Kind.LOCAL:
         return LocalTarget(_directory(text))
+    from segreader.storage.cloud.buckets import find_bucket  # a directory needs no client of buckets
+    from segreader.storage.target.bucket import BucketTarget
+    from segreader.storage.target.clouds import writable_bucket
+
     place = find_bucket(kind, text.partition("://")[2], options)
     return BucketTarget(writable_bucket(kind, place.filesystem, place.bucket), place.prefix)
 
