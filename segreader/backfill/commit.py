@@ -83,10 +83,9 @@ def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool
             return replace(found, findings=(text,))
     if cleans:
         target.delete(orphans(sizes, entries))
-    target.put_if_absent(SUCCESS, b"")
-    if cleans:
         forget_unfinished(target, plan.round, entries)
         target.prune(STAGING)
+    target.put_if_absent(SUCCESS, b"")  # last: it says that nothing is left to do
     return found
 
 

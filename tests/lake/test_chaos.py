@@ -15,7 +15,6 @@ from growing_bucket import GrowingBucket
 from lake_chaos import LakeChaos, chosen, require_clean, require_exact
 from lake_targets import Target
 
-from segreader.backfill import job
 from segreader.storage.target.names import unfinished_name
 from spark_jobs.backfill import main
 
@@ -39,9 +38,15 @@ def test_a_target_whose_runs_are_killed_at_random_has_each_record_once(tmp_path:
     assert chaos.killed >= 1
 
 
-@pytest.mark.parametrize("dies_in", ["complete", "put_manifest", "_remove_orphans", "forget_unfinished"])
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_driver_that_dies_behind_its_last_commit_leaves_nothing_that_the_next_one_does_not_remove(
+STEPS = [
+    *((kind, f"job.{step}") for kind in ("delta", "iceberg") for step in ("complete", "put_manifest")),
+    *((kind, f"job.{step}") for kind in ("delta", "iceberg") for step in ("_remove_orphans", "forget_unfinished")),
+    *(("parquet", f"commit.{step}") for step in ("complete", "put_manifest", "orphans", "forget_unfinished")),
+]
+
+
+@pytest.mark.parametrize(("kind", "dies_in"), STEPS)
+def test_a_driver_that_dies_behind_its_last_split_leaves_nothing_that_the_next_one_does_not_remove(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, dies_in: str
 ) -> None:
     bucket, target = GrowingBucket(tmp_path / "bucket", "codec-zstd"), Target(kind, tmp_path / "target")
@@ -49,9 +54,9 @@ def test_a_driver_that_dies_behind_its_last_commit_leaves_nothing_that_the_next_
     for segments in (1, 9):  # it is the first round, then one that goes on
         bucket.upload(segments)
         with monkeypatch.context() as patch:
-            patch.setattr(job, dies_in, killed)
+            patch.setattr(f"segreader.backfill.{dies_in}", killed)
             assert main([*flags, "--continue"]) == 130
-        (written,) = sorted(target.files.rglob("part-*.parquet"))[-1:]
+        written = sorted(target.files.rglob("part-*.parquet"), key=lambda path: path.name)[-1]
         token = written.name.split("-")[4]
         orphan = written.with_name(written.name.replace(token, "0" * 12))  # as of an attempt that was killed
         for name in (orphan.name, unfinished_name(orphan.name)):

@@ -52,6 +52,13 @@ class LocalTarget:
         The link to its name is what one writer alone can make. A file server may have made it, lost the answer, and
         refuse the second try: what is there decides.
         """
+        for _ in range(_TRIES):
+            if (is_ours := self._linked(name, data)) is not None:
+                return is_ours
+        return self.read(name) == data
+
+    def _linked(self, name: str, data: bytes) -> bool | None:
+        """``None`` if the hidden file went before it had its name: a driver that ends a job forgets such files."""
         path = self._path(name)
         with self._translated(name), self._unfinished(path, name) as (part, file):
             file.write(data)
@@ -59,12 +66,16 @@ class LocalTarget:
             os.fsync(file.fileno())
             try:
                 os.link(part, path)
-            except (FileExistsError, FileNotFoundError):  # also where ours was forgotten, for another has the name
+            except FileExistsError:
                 return self.read(name) == data
+            except FileNotFoundError:
+                return self.read(name) == data if os.path.exists(path) else None
             except OSError as error:
                 if error.errno in _NO_LINKS:
                     raise self._without_links(name, error) from error
                 raise
+            with suppress(FileNotFoundError):
+                os.unlink(part)  # at once: whoever is killed from here on leaves nothing
             _sync_directory(os.path.dirname(path))
             return True
 

@@ -84,6 +84,24 @@ def test_a_link_whose_answer_was_lost_is_still_ours(tmp_path: Path, monkeypatch:
     assert not target.put_if_absent("a", b"2")
 
 
+def test_a_file_that_another_driver_forgets_before_it_has_its_name_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, link = open_target(tmp_path), os.link
+    forgotten: list[int] = []
+
+    def late(part: str, path: str) -> None:
+        if not forgotten:
+            forgotten.append(target.forget_unfinished(lambda name: name == "a"))
+        link(part, path)
+
+    monkeypatch.setattr("os.link", late)
+
+    assert target.put_if_absent("a", b"1")
+    assert forgotten == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 def test_a_file_system_without_links_is_refused_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
