@@ -13,6 +13,9 @@ from segreader.storage.cloud.failure import storage_error
 from segreader.storage.options import Kind, StorageOptions
 from segreader.storage.signed_url import Secret, redact
 
+_EMULATOR_URL: Final = "AZURITE_BLOB_STORAGE_URL"
+_EMULATOR_DEFAULT: Final = "http://127.0.0.1:10000"
+
 
 def options_of_delta_rs(kind: Kind, options: StorageOptions) -> dict[str, str]:
     """Storage options under the names that delta-rs has for them."""
@@ -76,10 +79,36 @@ def _azure_options(options: StorageOptions) -> dict[str, object]:
             "AccountName": "azure_storage_account_name",
             "AccountKey": "azure_storage_account_key",
             "SharedAccessSignature": "azure_storage_sas_token",
-            "BlobEndpoint": "azure_storage_endpoint",
         }
         given |= {ours: parts[theirs] for theirs, ours in names.items() if parts.get(theirs)}
+        account, suffix = parts.get("AccountName", ""), parts.get("EndpointSuffix", "")
+        if endpoint := parts.get("BlobEndpoint", "").rstrip("/"):
+            given |= _emulator_options(endpoint, account) or {"azure_storage_endpoint": endpoint}
+        elif account and suffix:
+            given["azure_storage_endpoint"] = f"https://{account}.blob.{suffix}"
     return given
+
+
+def _emulator_options(endpoint: str, account: str) -> dict[str, object]:
+    """Options for Azure's emulator: it alone has the account in the path of its URL. Nothing for Azure itself.
+
+    delta-rs lists a log with ``startFrom``, which Azure knows and the emulator ignores: told of a file that it did not
+    ask for, it says "Invalid table version". Where it knows of the emulator, it does without.
+
+    Raises:
+        OptionError: the emulator is elsewhere than delta-rs looks for it, and only a variable can say where.
+    """
+    root, _, last = endpoint.rpartition("/")
+    if not account or last != account:
+        return {}
+    if os.environ.get(_EMULATOR_URL, _EMULATOR_DEFAULT).rstrip("/") != root:
+        raise OptionError(
+            "deltalake looks for Azure's emulator at another address",
+            found=redact(os.environ.get(_EMULATOR_URL, f"{_EMULATOR_DEFAULT}, for {_EMULATOR_URL} is not set")),
+            expected=redact(root),
+            hint=f"Set the variable {_EMULATOR_URL} to it: deltalake has no option for that",
+        )
+    return {"azure_storage_use_emulator": True}
 
 
 _STATUS: Final = re.compile(r"\bstatus(?: code)?:? ?(?:code )?(\d{3})\b|\b(40[0-9]|412|429|50[0-9]) [A-Z][a-z]+")

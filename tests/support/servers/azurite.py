@@ -9,11 +9,13 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from servers.process import NotAvailableError, free_port, running
 
@@ -116,6 +118,19 @@ def azurite(directory: Path) -> Iterator[AzureServer]:
     endpoint = f"http://127.0.0.1:{port}/devstoreaccount1"
     with running(command, directory / "azurite.log", endpoint):
         yield AzureServer(endpoint)
+
+
+@contextlib.contextmanager
+def as_azure(server: AzureServer, directory: Path) -> Iterator[str]:
+    """The endpoint of the same store as Azure has it, until the block ends: the account is in no path, and a listing
+    may begin at a name. azurite ignores the parameter ``startFrom``.
+    """
+    port, behind = free_port(), urlsplit(server.endpoint).port
+    program = str(Path(__file__).with_name("azure_front.py"))
+    command = [sys.executable, "-P", program, str(port), str(behind), server.account]
+    endpoint = f"http://127.0.0.1:{port}"
+    with running(command, directory / "azure_front.log", endpoint):
+        yield endpoint
 
 
 def _program() -> Path:
