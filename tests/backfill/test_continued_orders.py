@@ -114,3 +114,44 @@ def test_a_target_that_was_to_begin_later_is_not_told_of_what_is_below(tmp_path:
 
     assert bucket.run(target) == 0
     assert min(target.keys()) == ("multi", 0, 1905)
+
+
+@pytest.mark.parametrize(
+    ("topic", "older", "newer", "found", "again"),
+    [
+        ("diverged", (0, 1), (2, 3), "up to 30 in common", 30),
+        ("diverged", (0, 2, 3, 5, 7), (4, 6, 8), "up to 114 in common", 114),
+        ("diverged-txn", (0, 2, 3), (1, 4), "up to 34 in common", 27),
+    ],
+    ids=["before a second leader", "before a third leader", "within a transaction"],
+)
+def test_a_target_of_another_history_is_told_and_nothing_is_written(
+    tmp_path: Path,
+    target: Target,
+    capsys: pytest.CaptureFixture[str],
+    topic: str,
+    older: tuple[int, ...],
+    newer: tuple[int, ...],
+    found: str,
+    again: int,
+) -> None:
+    """The segments of real unclean elections: first those of the leader that was lost, then those of the next one."""
+    bucket = Bucket(tmp_path / "bucket", topic, CLUSTER)
+    bucket.upload(*older)
+    assert bucket.run(target) == 0
+    there = {path: path.stat().st_mtime_ns for path in target.place.rglob("*") if path.is_file()}
+    assert max(offset for _, _, offset in set(target.keys())) > again
+    bucket.upload(*newer)
+    capsys.readouterr()
+
+    for more in ((), ("--dry-run",)):
+        assert bucket.run(target, *more) == 2
+        told = capsys.readouterr().err
+        assert f"what the target has of {topic}-0 is not its history any more" in told
+        assert found in told
+        assert f"take back what the target has from offset {again} on, or fill a new one" in told
+    assert {path: path.stat().st_mtime_ns for path in target.place.rglob("*") if path.is_file()} == there
+
+    fresh = Target(target.kind, tmp_path / "fresh")
+    assert bucket.run(fresh) == 0
+    assert fresh.keys() == bucket.keys()
