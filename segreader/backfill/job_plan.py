@@ -29,7 +29,7 @@ from segreader.backfill.job_splits import (
     splits_from_json,
     splits_to_json,
 )
-from segreader.backfill.lake.table import Offsets, TableEnd
+from segreader.backfill.lake.table import Offsets, TableEnd, copied, merged
 from segreader.backfill.output import (
     DONE,
     MANIFESTS,
@@ -169,7 +169,7 @@ class JobPlan:
     def end_after(self, stops: Mapping[tuple[str, int], int]) -> TableEnd:
         """Where the target ends when it has offsets of some partitions up to these, and of no other."""
         before = self.start or TableEnd()
-        offsets, epochs, ends = _copied(before.offsets), _copied(before.epochs), _copied(before.log_ends)
+        offsets, epochs, ends = copied(before.offsets), copied(before.epochs), copied(before.log_ends)
         ids = dict(before.topic_ids)
         for one in self.partitions:
             stop = stops.get((one.topic, one.partition))
@@ -186,7 +186,12 @@ class JobPlan:
                 there.setdefault(one.topic, {}).pop(key, None)
                 if known is not None:
                     there[one.topic][key] = known
-        return TableEnd(offsets=offsets, topic_ids=ids, epochs=epochs, log_ends=ends, commit=self.name)
+        begins = {
+            topic: {key: begin for key, begin in some.items() if key in offsets.get(topic, {})}
+            for topic, some in self.begins.items()
+        }
+        begins = {topic: some for topic, some in begins.items() if some}
+        return TableEnd(offsets=offsets, topic_ids=ids, epochs=epochs, log_ends=ends, begins=begins, commit=self.name)
 
     @cached_property
     def data(self) -> bytes:
@@ -202,7 +207,7 @@ class JobPlan:
             "notes": list(self.notes),
             **({} if self.round == 1 else {"round": self.round}),
             **({} if self.start is None else {"start": self.start.to_json()}),
-            **({"begins": _copied(self.begins)} if self.begins else {}),
+            **({"begins": copied(self.begins)} if self.begins else {}),
             "next_splits_follow": True,
             "splits": splits_to_json(self.splits),
         }
@@ -228,7 +233,8 @@ def make_plan(
     Args:
         number: of the round.
         start: where the target ends: what is there since is planned, and new partitions from their earliest offset.
-        begins: those of the plan before; what appeared below since is an error, or lost where the options allow it.
+        begins: those of the plan before, where ``start`` says none: what appeared below since is an error, or lost if the
+            options allow it.
 
     Raises:
         OffsetOutOfRangeError: segments have come to be there below where the target begins.
@@ -242,7 +248,10 @@ def make_plan(
     require_columns(options.read_options)
     _require_fields(replace(request.output, decodings=options.read_options.decodings).records)
     options = replace(options, bounds=request.bounds, split_bytes=request.split_bytes, may_shrink_splits=False)
+    begins = copied(begins or {})
     if start is not None:
+        begins = merged(begins, start.begins)
+        start = replace(start, begins={})  # the plan has them
         known = start.offsets.items()
         options = replace(
             options,
@@ -259,8 +268,8 @@ def make_plan(
             for asked in live.plan.partitions_asked:
                 require_same_topic(asked.partition, start)
         splits, partitions = live_splits(live, _epochs_of(start))
-        return _plan_of(request, options, live.plan, splits, partitions, number, start)
-    history = _TargetHistory(options, start, begins or {})
+        return replace(_plan_of(request, options, live.plan, splits, partitions, number, start), begins=begins)
+    history = _TargetHistory(options, start, begins)
     planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED, check=history.check)
     read = planned.plan
     try:
@@ -287,7 +296,7 @@ class _TargetHistory:
         self._options, self._start = options, start
         self._logs: dict[tuple[str, int], StoredLog] = {}
         self._late: dict[tuple[str, int], LostOffsets] = {}
-        self.begins = _copied(begins)
+        self.begins = copied(begins)
 
     def check(self, log: StoredLog) -> None:
         """Refuse a log that is not the continuation of what the target has.
@@ -299,6 +308,7 @@ class _TargetHistory:
         self._logs[one.topic, one.partition] = log
         start = self._start
         if start is None or (at := start.offsets.get(one.topic, {}).get(str(one.partition))) is None:
+            self.begins.get(one.topic, {}).pop(str(one.partition), None)  # of what the target had and has no more
             how = self._options
             is_earliest = how.starting_times is None and (how.bounds is None or how.bounds.start is None)
             if is_earliest and how.start_of(one.topic, one.partition) == EARLIEST:
@@ -452,10 +462,6 @@ def _require_fields(schema: pa.Schema) -> None:
                 f"{path} has no fields, and Parquet has no such columns",
                 hint=f"Leave it out: name the other fields with {side}Fields" if rest else None,
             )
-
-
-def _copied(nested: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {topic: dict(some) for topic, some in nested.items()}
 
 
 def _empty_struct_in(kind: pa.DataType, path: str) -> str | None:

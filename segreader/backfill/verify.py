@@ -269,17 +269,23 @@ def _entries_of(
 def _beside(table: LakeTable, plans: Sequence[JobPlan], end: TableEnd | None) -> Iterator[OutputFinding]:
     """Records of the table outside of what the rounds wrote, of the same partitions."""
     first: dict[tuple[str, int], int] = {}
+    earlier: set[tuple[str, int]] = set()  # of which the first plan that is left goes on
     for plan in plans:
         for one in plan.partitions:
-            if one.splits:
-                first.setdefault((one.topic, one.partition), one.start)
+            if one.splits and (one.topic, one.partition) not in first:
+                first[one.topic, one.partition] = one.start
+                there = {} if plan is not plans[0] or plan.start is None else plan.start.offsets.get(one.topic, {})
+                if str(one.partition) in there:
+                    earlier.add((one.topic, one.partition))
     offsets = {} if end is None else end.offsets
     for (topic, partition), start in first.items():
         stop = offsets.get(topic, {}).get(str(partition), start)
         for low, high, where in ((0, start, f"before offset {start}"), (stop, _LAST, f"from offset {stop} on")):
             count = sum(batch.num_rows for batch in table.records(topic, partition, low, high)) if low < high else 0
             if count:
-                text = f"has {count:,} records of {topic}-{partition} {where}, which no round wrote"
+                is_lost = low == 0 and (topic, partition) in earlier
+                why = "of rounds whose ledger is lost: they were not checked" if is_lost else "which no round wrote"
+                text = f"has {count:,} records of {topic}-{partition} {where}, {why}"
                 yield OutputFinding("unlisted", table.name, text)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +17,8 @@ from lake_targets import Key, Target
 
 from segreader import lake, scan
 from segreader.backfill.job import Job
+from segreader.backfill.job_plan import JobPlan
+from segreader.backfill.lake.table import TableEnd
 from spark_jobs.backfill import main
 from spark_jobs.verify import main as verify
 
@@ -97,6 +101,146 @@ def test_a_table_goes_on_exactly_where_it_ends_without_its_ledger(
 
     assert _run(bucket, target, "--continue") == 0
     assert target.keys() == _wanted(bucket)
+
+
+class LateSegment:
+    """The first segment of a partition of ``multi`` that is away from its bucket for a while, or all of its segments.
+
+    Without it, partition 0 begins at 1905, and partition 1 at 1863.
+    """
+
+    def __init__(self, bucket: GrowingBucket, aside: Path, partition: int = 0, *, with_all: bool = False) -> None:
+        place = next((bucket.root / "kafka-tiered-storage").glob(f"multi-{partition}-*"))
+        first = min(path.name[:20] for path in place.iterdir())
+        self._moves = [(path, aside / path.name) for path in place.glob("*" if with_all else f"{first}*")]
+        aside.mkdir()
+        for path, other in self._moves:
+            path.rename(other)
+
+    def appear(self) -> None:
+        for path, other in self._moves:
+            other.rename(path)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_without_its_ledger_knows_where_it_began(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    bucket.upload(2)
+    late = LateSegment(bucket, tmp_path / "aside")
+    assert _run(bucket, target, "--continue") == 0
+    shutil.rmtree(target.files / "_job")
+    bucket.upload(9)
+    assert _run(bucket, target, "--continue") == 0  # a second round, whose ledger is lost, too
+    shutil.rmtree(target.files / "_job")
+    late.appear()
+    before = target.keys()
+
+    for more in ((), ("--dry-run",)):
+        assert _run(bucket, target, "--continue", *more) == 2
+        told = capsys.readouterr().err
+        assert "segments of multi-0 have appeared below where the target begins" in told
+        assert "found offsets from 0 on, expected none below 1905" in told
+    assert target.keys() == before
+    assert _run(bucket, target, "--continue", "--on-gap", "skip") == 1
+    assert "multi-0: offsets 0 to 1904 are lost" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_joined_files_do_not_make_a_table_forget_where_it_began(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    bucket.upload(2)
+    late = LateSegment(bucket, tmp_path / "aside")
+    assert _run(bucket, target, "--split-bytes", "16k") == 0
+    assert main(["--compact", *target.flags]) == 0
+    shutil.rmtree(target.files / "_job")
+    late.appear()
+
+    assert _run(bucket, target, "--continue") == 2
+    assert "expected none below 1905" in capsys.readouterr().err
+
+
+def test_a_delta_table_whose_log_was_cleaned_up_knows_where_it_began(
+    bucket: GrowingBucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its commits, which say so, are gone: what is left are the transactions of its checkpoint."""
+    from deltalake import DeltaTable
+
+    target = Target("delta", tmp_path / "target")
+    bucket.upload(2)
+    late = LateSegment(bucket, tmp_path / "aside")
+    assert _run(bucket, target) == 0
+    DeltaTable(str(target.files)).create_checkpoint()
+    for commit in (target.files / "_delta_log").glob("*.json"):
+        commit.unlink()
+    shutil.rmtree(target.files / "_job")
+    late.appear()
+
+    assert _run(bucket, target, "--continue") == 2
+    assert "expected none below 1905" in capsys.readouterr().err
+
+
+def test_an_iceberg_table_whose_snapshots_have_expired_knows_where_it_began(
+    bucket: GrowingBucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    target = Target("iceberg", tmp_path / "target")
+    bucket.upload(2)
+    late = LateSegment(bucket, tmp_path / "aside")
+    assert _run(bucket, target) == 0
+    table = load_catalog("default", **target.catalog_options).load_table("db.records")
+    table.append(table.scan(limit=1).to_arrow().slice(0, 0))  # somebody else's snapshot, which says no end
+    with table.maintenance.expire_snapshots() as expired:
+        expired.by_id(table.metadata.snapshots[0].snapshot_id)
+    shutil.rmtree(target.files / "_job")
+    late.appear()
+
+    assert _run(bucket, target, "--continue") == 2
+    assert "expected none below 1905" in capsys.readouterr().err
+
+
+_end_after = JobPlan.end_after
+
+
+def _without_begins(plan: JobPlan, stops: Mapping[tuple[str, int], int]) -> TableEnd:
+    return replace(_end_after(plan, stops), begins={})
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_of_an_earlier_version_which_does_not_say_where_it_began_goes_on(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    bucket.upload()
+    with monkeypatch.context() as patch:
+        patch.setattr(JobPlan, "end_after", _without_begins)
+        assert _run(bucket, target) == 0
+    shutil.rmtree(target.files / "_job")
+    bucket.upload(9)
+
+    assert _run(bucket, target, "--continue") == 0
+    assert target.keys() == _wanted(bucket)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_verify_says_which_records_are_of_rounds_whose_ledger_is_lost(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    bucket.upload()
+    _run(bucket, target)
+    shutil.rmtree(target.files / "_job")
+    bucket.upload(9)
+    _run(bucket, target, "--continue")
+    capsys.readouterr()
+
+    assert verify(target.flags) == 1
+    told = capsys.readouterr().out
+    assert "1,905 records of multi-0 before offset 1905, of rounds whose ledger is lost: they were not checked" in told
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -26,16 +26,14 @@ from segreader.backfill.lake.delta_log import (
     ActiveFile,
     WantedOffsets,
     commit_info,
-    flat_offsets,
     is_replacement,
-    merged,
     partitions_of,
 )
 from segreader.backfill.lake.delta_rows import DeltaFileReader, in_offset_order
 from segreader.backfill.lake.delta_schema import arrow_field, delta_fields, shown_type
 from segreader.backfill.lake.delta_stats import compact_json, file_stats, leaf_kinds, partition_values
 from segreader.backfill.lake.delta_store import DeltaFailures, options_of_delta_rs
-from segreader.backfill.lake.table import Compacted, TableEnd
+from segreader.backfill.lake.table import Compacted, TableEnd, flat_offsets, merged
 from segreader.backfill.output import SCHEMA, PartitionField, parse_partition_by
 from segreader.backfill.writer import WrittenFile
 from segreader.errors import (
@@ -57,8 +55,9 @@ _TRIES: Final = 8
 _LONGEST_WAIT_S: Final = 2.0
 _PARTITION_BY: Final = "segreader.partition-by"
 _APP: Final = "segreader/"
+_BEGIN_APP: Final = "segreader-begin/"
 _OFFSETS, _TOPIC_IDS, _EPOCHS = "segreader.offsets", "segreader.topic-ids", "segreader.epochs"
-_LOG_ENDS, _COMMIT = "segreader.log-ends", "segreader.commit"
+_LOG_ENDS, _BEGINS, _COMMIT = "segreader.log-ends", "segreader.begins", "segreader.commit"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
@@ -191,10 +190,12 @@ class DeltaLakeTable:
             return None
         asked = {*partitions, *self._partitions(table)}
         known: dict[str, dict[str, int]] = {}
+        begins: dict[str, dict[str, int]] = {}
         with self._failures():
             for topic, partition in sorted(asked):
-                if (stop := table.transaction_version(f"{_APP}{topic}/{partition}")) is not None:
-                    known.setdefault(topic, {})[str(partition)] = stop
+                for app, told in ((_APP, known), (_BEGIN_APP, begins)):
+                    if (offset := table.transaction_version(f"{app}{topic}/{partition}")) is not None:
+                        told.setdefault(topic, {})[str(partition)] = offset
         if not known:
             return None
         if restored is not None or replaced is not None:
@@ -202,7 +203,7 @@ class DeltaLakeTable:
                 f"version {replaced if restored is None else restored} restored or replaced it, and the log of before "
                 "was cleaned up"
             )
-        return TableEnd(offsets=known)
+        return TableEnd(offsets=known, begins=begins)
 
     def _unknown(self, found: str) -> ManifestError:
         return ManifestError(
@@ -216,12 +217,14 @@ class DeltaLakeTable:
     def _said(self, version: int, commit: Json) -> TableEnd:
         """What a commit of ours says."""
         try:
-            parts = {name: json.loads(commit.get(name) or "{}") for name in (_OFFSETS, _TOPIC_IDS, _EPOCHS, _LOG_ENDS)}
+            names = (_OFFSETS, _TOPIC_IDS, _EPOCHS, _LOG_ENDS, _BEGINS)
+            parts = {name: json.loads(commit.get(name) or "{}") for name in names}
             document = {
                 "offsets": parts[_OFFSETS],
                 "topic_ids": parts[_TOPIC_IDS],
                 "epochs": parts[_EPOCHS],
                 "log_ends": parts[_LOG_ENDS],
+                "begins": parts[_BEGINS],
                 "commit": commit.get(_COMMIT, ""),
             }
             return TableEnd.from_json(json.dumps(document))
@@ -467,17 +470,20 @@ class DeltaLakeTable:
                 for file in files
             ]
             offsets = merged(now.offsets if now else {}, end.offsets)
+            begins = merged(now.begins if now else {}, end.begins)
             metadata = {
                 _OFFSETS: compact_json(offsets),
                 _TOPIC_IDS: compact_json({**(now.topic_ids if now else {}), **end.topic_ids}),
                 _EPOCHS: compact_json(merged(now.epochs if now else {}, end.epochs)),
                 _LOG_ENDS: compact_json(merged(now.log_ends if now else {}, end.log_ends)),
+                _BEGINS: compact_json(begins),
                 _COMMIT: commit,
             }
             transactions = [
-                Transaction(f"{_APP}{topic}/{partition}", stop)
-                for topic, some in end.offsets.items()
-                for partition, stop in some.items()
+                Transaction(f"{app}{topic}/{partition}", offset)
+                for app, told in ((_APP, end.offsets), (_BEGIN_APP, begins))
+                for topic, some in told.items()
+                for partition, offset in some.items()
             ]
             return {"actions": actions, "metadata": metadata, "transactions": transactions}
 

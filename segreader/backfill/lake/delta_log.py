@@ -133,11 +133,3 @@ class WantedOffsets:
 
 def partitions_of(end: TableEnd | None) -> set[tuple[str, int]]:
     return {(topic, int(partition)) for topic, some in (end.offsets if end else {}).items() for partition in some}
-
-
-def flat_offsets(end: TableEnd | None) -> dict[tuple[str, str], int]:
-    return {(topic, one): stop for topic, some in (end.offsets if end else {}).items() for one, stop in some.items()}
-
-
-def merged(old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {topic: {**old.get(topic, {}), **new.get(topic, {})} for topic in (*old, *new)}

@@ -84,8 +84,8 @@ class IcebergTable:
     """A table of format version 2; see ``LakeTable``. Not shared by threads.
 
     Its snapshots say where it ends, in their summaries: ``segreader.offsets`` as Spark's kafka source has them, with
-    ``segreader.topic-ids``, ``segreader.epochs``, ``segreader.log-ends`` and ``segreader.commit``. The table has the
-    same as properties, for the time when its snapshots have expired.
+    ``segreader.topic-ids``, ``segreader.epochs``, ``segreader.log-ends``, ``segreader.begins`` and
+    ``segreader.commit``. The table has the same as properties, for the time when its snapshots have expired.
 
     Args:
         catalog: pyiceberg's.

@@ -19,7 +19,7 @@ from pyiceberg.types import BinaryType, DecimalType, FixedType, IcebergType, Pri
 from pyiceberg.utils.decimal import decimal_to_bytes
 
 from segreader.backfill.lake.iceberg_schema import IcebergColumn
-from segreader.backfill.lake.table import TableEnd
+from segreader.backfill.lake.table import TableEnd, flat_offsets
 from segreader.backfill.writer import ColumnFacts, WrittenFile
 from segreader.errors import ManifestError
 
@@ -30,6 +30,7 @@ _PARTS: Final = {
     "topic_ids": "segreader.topic-ids",
     "epochs": "segreader.epochs",
     "log_ends": "segreader.log-ends",
+    "begins": "segreader.begins",
 }
 _FIRST: Final = "segreader.first-sequence-number"
 _LAST: Final = "segreader.sequence-number"
@@ -46,7 +47,7 @@ def summary_of(end: TableEnd) -> dict[str, str]:
     """The properties of a snapshot, or of a table, that say where the table ends."""
     document = end.to_json()
     return {
-        name: json.dumps(document[part], separators=(",", ":"), sort_keys=True) for part, name in _PARTS.items()
+        name: json.dumps(document.get(part, {}), separators=(",", ":"), sort_keys=True) for part, name in _PARTS.items()
     } | {_COMMIT: end.commit}
 
 
@@ -134,12 +135,7 @@ def _parsed(properties: Mapping[str, str], table: str) -> TableEnd | None:
 
 def is_same_end(one: TableEnd | None, other: TableEnd | None) -> bool:
     """Whether two ends name the same offset of each partition that either has."""
-    return _offsets(one) == _offsets(other)
-
-
-def _offsets(end: TableEnd | None) -> dict[tuple[str, str], int]:
-    offsets = end.offsets if end else {}
-    return {(topic, str(partition)): offset for topic, some in offsets.items() for partition, offset in some.items()}
+    return flat_offsets(one) == flat_offsets(other)
 
 
 # Data files

@@ -27,6 +27,8 @@ class TableEnd:
         epochs: the leader epoch of the last record of each partition, where it is known.
         log_ends: where the log of each partition ended then, and by which epoch: markers up to there decided what is in
             the table.
+        begins: the earliest offset of each partition when the table began with it, where it was to begin there: what
+            appears below later is not in it.
         commit: name of the commit that said so.
     """
 
@@ -34,15 +36,17 @@ class TableEnd:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     epochs: Offsets = field(default_factory=dict)
     log_ends: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    begins: Offsets = field(default_factory=dict)
     commit: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""
         return {
-            "offsets": {topic: dict(some) for topic, some in self.offsets.items()},
+            "offsets": copied(self.offsets),
             "topic_ids": dict(self.topic_ids),
-            "epochs": {topic: dict(some) for topic, some in self.epochs.items()},
+            "epochs": copied(self.epochs),
             "log_ends": {topic: {key: list(end) for key, end in some.items()} for topic, some in self.log_ends.items()},
+            **({"begins": copied(self.begins)} if self.begins else {}),  # an earlier version knew none
             "commit": self.commit,
         }
 
@@ -50,6 +54,21 @@ class TableEnd:
     def from_json(cls, text: str) -> TableEnd:
         """The value that ``to_json`` wrote; ``msgspec.MsgspecError`` for anything else."""
         return msgspec.json.decode(text, type=cls)
+
+
+def copied(nested: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Values by topic and partition, to be changed."""
+    return {topic: dict(some) for topic, some in nested.items()}
+
+
+def merged(old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Values by topic and partition: the new ones, and the old ones of other partitions."""
+    return {topic: {**old.get(topic, {}), **new.get(topic, {})} for topic in (*old, *new)}
+
+
+def flat_offsets(end: TableEnd | None) -> dict[tuple[str, str], int]:
+    """The offsets of an end, by topic and partition; two ends are the same where these are."""
+    return {(topic, one): stop for topic, some in (end.offsets if end else {}).items() for one, stop in some.items()}
 
 
 @dataclass(frozen=True, slots=True)
