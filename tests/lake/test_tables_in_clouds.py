@@ -16,6 +16,7 @@ import pytest
 from delta_lake import end_at, filled, made, read, split_files
 from growing_bucket import GrowingBucket
 from servers.azurite import AzureServer, as_azure
+from servers.google import google_beside
 from servers.pool import ServerPool
 
 from segreader import scan
@@ -35,8 +36,8 @@ class Cloud:
     """Where tables of Delta can be: the options that deltalake is given, and those for writing files."""
 
     place: str
-    options: dict[str, object]
-    files: dict[str, object]
+    options: dict[str, str]
+    files: dict[str, str]
 
     def table(self) -> DeltaLakeTable:
         return open_delta(self.place, self.options)
@@ -49,18 +50,25 @@ def _azurite(servers: ServerPool, monkeypatch: pytest.MonkeyPatch) -> AzureServe
     return server
 
 
-@pytest.fixture(params=["azurite", "azure"])
+@pytest.fixture(params=["azurite", "azure", "google"])
 def cloud(
     request: pytest.FixtureRequest, tmp_path: Path, servers: ServerPool, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cloud]:
+    name = uuid.uuid4().hex
     with ExitStack() as stack:
+        if request.param == "google":
+            google = stack.enter_context(google_beside(tmp_path))
+            options = {"service_account_key": google.service_account_key(), "endpoint_url": google.endpoint}
+            yield Cloud(f"gs://{google.bucket}/{name}", options, options)
+            return
         server = _azurite(servers, monkeypatch)
-        options = server.storage_options
+        endpoint = server.endpoint
         if request.param == "azure":
             endpoint = stack.enter_context(as_azure(server, tmp_path))
-            account = f"AccountName={server.account};AccountKey={server.key}"
-            options = {"connection_string": f"{account};BlobEndpoint={endpoint};DefaultEndpointsProtocol=http"}
-        yield Cloud(f"abfss://{server.container}/{uuid.uuid4().hex}", options, server.storage_options)
+        account = f"DefaultEndpointsProtocol=http;AccountName={server.account};AccountKey={server.key}"
+        options = {"connection_string": f"{account};BlobEndpoint={endpoint}"}
+        files = {"connection_string": server.connection_string}
+        yield Cloud(f"abfss://{server.container}/{name}", options, files)
 
 
 @pytest.mark.xdist_group("servers")
@@ -106,21 +114,22 @@ def test_one_of_many_writers_of_a_delta_table_wins_each_time(cloud: Cloud) -> No
 
 
 @pytest.mark.xdist_group("servers")
-def test_backfills_into_a_delta_table_on_azure_go_on_and_are_verified(
-    tmp_path: Path, servers: ServerPool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("cloud", ["azurite", "google"], indirect=True)
+def test_backfills_into_a_delta_table_go_on_and_are_verified(
+    tmp_path: Path, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = _azurite(servers, monkeypatch)
-    monkeypatch.setenv("AZURE_OF_TESTS", server.connection_string)
     bucket = GrowingBucket(tmp_path / "bucket", "multi", "txn-span")
-    target = ["--to", "delta", "--target", f"abfss://{server.container}/{uuid.uuid4().hex}"]
-    target += ["--target-option", "connection_string=env:AZURE_OF_TESTS"]
+    target = ["--to", "delta", "--target", cloud.place]
+    for name, text in cloud.options.items():
+        monkeypatch.setenv(f"OF_TESTS_{name}", text)
+        target += ["--target-option", f"{name}=env:OF_TESTS_{name}"]
     source = ["--location", str(bucket.root), "--pattern", "multi|txn-span", "--engine", "local", "--processes", "1"]
     while bucket:
         bucket.upload(2)
         assert main([*source, *target, "--continue"]) == 0
     assert verify([*target, "--source"]) == 0
 
-    table = open_delta(target[3], server.storage_options)
+    table = cloud.table()
     for topic in ("multi", "txn-span"):
         wanted = scan(str(bucket.root), topic=topic, columns=["partition", "offset"]).to_arrow().to_pylist()
         found: Counter[tuple[int, int]] = Counter()

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from servers.google_xml import answer_xml, is_xml
+from servers.process import free_port, running
 
 PAGE = 2
 _MISSING: tuple[int, dict[str, str], bytes] = (404, {}, b'{"error": {"code": 404, "message": "No such object"}}')
@@ -33,7 +38,9 @@ class GoogleServer:
     """Bytes of a part of a resumable upload that are kept at most; a multiple of 256 KiB with Google."""
     sessions: dict[str, tuple[str, bytearray]] = field(default_factory=dict)
     """Resumable uploads that are not finished: the object's name, and what is kept of it."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    parts: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """Of uploads of the XML interface that are not finished."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def service_account_key(self) -> str:
         """A new key file's text; tokens for it come from here."""
@@ -83,7 +90,7 @@ class GoogleServer:
         data = request.rfile.read(int(request.headers.get("Content-Length", 0)))
         self.requests.append(f"{request.command} {parts.path}?{','.join(sorted(query))}")
         place = f"/storage/v1/b/{self.bucket}/o"
-        with self._lock:
+        with self.lock:
             if "upload_id" in query:
                 return self._resume(request, query["upload_id"], data)
             if request.headers.get("Authorization") != "Bearer canary-4711":
@@ -141,25 +148,28 @@ class GoogleServer:
 
 
 @contextlib.contextmanager
-def google() -> Iterator[GoogleServer]:
-    """The store, until the block ends."""
+def google(port: int = 0) -> Iterator[GoogleServer]:
+    """The store, until the block ends; by default at any port."""
     server = GoogleServer()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._send(*server.answer(self))
+            self._send(*(answer_xml(server, self) if is_xml(self) else server.answer(self)))
+
+        def do_HEAD(self) -> None:
+            self._send(*answer_xml(server, self))
 
         def do_PUT(self) -> None:
-            self._send(*server.change(self))
+            self._send(*(answer_xml(server, self) if is_xml(self) else server.change(self)))
 
         def do_DELETE(self) -> None:
-            self._send(*server.change(self))
+            self._send(*(answer_xml(server, self) if is_xml(self) else server.change(self)))
 
         def do_POST(self) -> None:
             if self.path != "/token":
-                self._send(*server.change(self))
+                self._send(*(answer_xml(server, self) if is_xml(self) else server.change(self)))
                 return
             self.rfile.read(int(self.headers["Content-Length"]))
             token = {"access_token": "canary-4711", "expires_in": 3600, "token_type": "Bearer"}
@@ -170,15 +180,35 @@ def google() -> Iterator[GoogleServer]:
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as listener:
         server.endpoint = f"http://127.0.0.1:{listener.server_address[1]}"
         thread = threading.Thread(target=listener.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         yield server
         listener.shutdown()
         thread.join()
+
+
+@contextlib.contextmanager
+def google_beside(directory: Path) -> Iterator[GoogleServer]:
+    """The store as a process of its own, until the block ends: its objects are not in the value.
+
+    ``deltalake`` holds Python's lock while it waits for some answers.
+    """
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    support = str(Path(__file__).parents[1])
+    command = [sys.executable, "-P", "-m", "servers.google", str(port)]
+    with running(command, directory / "google.log", endpoint, env={"PYTHONPATH": support}):
+        yield GoogleServer(endpoint)
+
+
+if __name__ == "__main__":
+    with google(int(sys.argv[1])):
+        threading.Event().wait()
