@@ -6,12 +6,12 @@ A run that finds a plan takes it, and lists nothing again: what was uploaded mea
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -47,6 +47,7 @@ from segreader.errors import (
     OffsetOutOfRangeError,
     OptionError,
     RecreatedTopicError,
+    UnsupportedVersionError,
 )
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import SplitOffsets
@@ -63,6 +64,9 @@ from segreader.storage.target.store import TargetStore
 from segreader.stored.log import StoredLog
 from segreader.typed.decoding import save_decodings, saved_decodings
 from segreader.values import dataclass
+
+if TYPE_CHECKING:
+    from segreader.live.cluster import Cluster
 
 DEFAULT_SPLIT_BYTES: Final = 256 << 20
 DEFAULT_COMMIT_BYTES: Final = 16 << 30
@@ -233,8 +237,8 @@ def make_plan(
     Args:
         number: of the round.
         start: where the target ends: what is there since is planned, and new partitions from their earliest offset.
-        begins: those of the plan before, where ``start`` says none: what appeared below since is an error, or lost if the
-            options allow it.
+        begins: those of the plan before, where ``start`` says none: what appeared below since is an error, or lost if
+            the options allow it.
 
     Raises:
         OffsetOutOfRangeError: segments have come to be there below where the target begins.
@@ -260,16 +264,15 @@ def make_plan(
             starting_times=None,
             skips_unknown=True,
         )
+    history = _TargetHistory(options, start, begins)
     if options.brokers is not None:
         from segreader.spark.live import plan_live_read  # nothing else needs what asks brokers
 
-        live = plan_live_read(options, most_unsized=MOST_OFFSETS)  # it pins where each partition ends
-        if start is not None:
-            for asked in live.plan.partitions_asked:
-                require_same_topic(asked.partition, start)
+        # it pins where each partition ends
+        live = plan_live_read(options, most_unsized=MOST_OFFSETS, check=history.check_live)
         splits, partitions = live_splits(live, _epochs_of(start))
-        return replace(_plan_of(request, options, live.plan, splits, partitions, number, start), begins=begins)
-    history = _TargetHistory(options, start, begins)
+        partitions = tuple(history.known_of_live(one) for one in partitions)
+        return replace(_plan_of(request, options, live.plan, splits, partitions, number, start), begins=history.begins)
     planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED, check=history.check)
     read = planned.plan
     try:
@@ -282,6 +285,20 @@ def make_plan(
     finally:
         planned.store.close()
     return replace(_plan_of(request, options, read, splits, partitions, number, start), begins=history.begins)
+
+
+@dataclass(frozen=True, slots=True)
+class _LivePosition:
+    """Where a target ends in a log of brokers.
+
+    Args:
+        ends: the offsets up to which the log must be the same, and by which epoch each was written: that of the target,
+            and what its markers were below.
+    """
+
+    partition: TopicIdPartition
+    at: int
+    ends: Mapping[int, int]
 
 
 class _TargetHistory:
@@ -335,16 +352,80 @@ class _TargetHistory:
             )
         self._require_nothing_below(log)
 
+    def check_live(self, cluster: Cluster, partitions: Iterable[TopicIdPartition]) -> None:
+        """The same of logs that brokers have. Where one begins for them is what nothing is missing below.
+
+        Raises:
+            RecreatedTopicError, DivergedPositionError: with what to do.
+            BrokerError: they cannot be asked.
+        """
+        from segreader.broker.messages import EpochWanted
+        from segreader.live.marks import read_bounds
+
+        positions: dict[str, list[_LivePosition]] = {}
+        for one in partitions:
+            topic, key = one.topic, str(one.partition)
+            if self._start is None or (at := self._start.offsets.get(topic, {}).get(key)) is None:
+                self.begins.get(topic, {}).pop(key, None)
+                continue
+            require_same_topic(one, self._start)
+            epoch = self._start.epochs.get(topic, {}).get(key, -1)
+            ends = {at: epoch}
+            if self._options.isolation_level is IsolationLevel.READ_COMMITTED:
+                end, by = self._start.log_ends.get(topic, {}).get(key, (at, epoch))
+                if end > at:
+                    ends[end] = by
+            positions.setdefault(topic, []).append(_LivePosition(one, at, ends))
+        for topic, some in positions.items():
+            bounds = read_bounds(cluster, topic, [known.partition.partition for known in some])
+            asked = [
+                EpochWanted(topic, known.partition.partition, epoch)
+                for known in some
+                for epoch in known.ends.values()
+                if epoch >= 0
+            ]
+            try:
+                told = iter(cluster.epoch_ends(asked) if asked else ())
+            except UnsupportedVersionError:
+                told = None
+            for known in some:
+                earliest, latest = bounds[known.partition.partition]
+                for end, epoch in known.ends.items():
+                    common = latest
+                    if told is not None and epoch >= 0:
+                        common = min(latest, max(0, next(told).end_offset))
+                    if common < end:
+                        raise self._diverged_live(known, common, cluster.shown)
+                self._require_none_below(known.partition, earliest, "records")
+
+    def _diverged_live(self, known: _LivePosition, common: int, source: str) -> DivergedPositionError:
+        is_committed = self._options.isolation_level is IsolationLevel.READ_COMMITTED
+        also = " and what belongs to transactions that were open there" if is_committed else ""
+        return DivergedPositionError(
+            f"what the target has of {known.partition} is not its history any more",
+            source=source,
+            offset=None if is_committed else common,
+            found=f"a log that has offsets up to {common} in common",
+            expected=f"everything below {max(known.ends)}",
+            hint="An unclean leader election took records or markers away: take back what the target has from offset "
+            f"{common} on{also}, or fill a new one",
+        )
+
     def _require_nothing_below(self, log: StoredLog) -> None:
         """Refuse segments that came to be there below where the target begins, or note them as lost."""
         one = log.partition
-        some = self.begins.get(one.topic, {})
-        begins = some.get(str(one.partition))
-        if begins is None or log.earliest >= begins or (earliest := log.whole.earliest) >= begins:
+        begins = self.begins.get(one.topic, {}).get(str(one.partition))
+        if begins is not None and log.earliest < begins:
+            self._require_none_below(one, log.whole.earliest, "segments")
+
+    def _require_none_below(self, one: TopicIdPartition, earliest: int, what: str) -> None:
+        """The same, by the first offset that is there and what there is of it."""
+        begins = self.begins.get(one.topic, {}).get(str(one.partition))
+        if begins is None or earliest >= begins:
             return
         if self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
-                f"segments of {one} have appeared below where the target begins, and it is only added to at its end",
+                f"{what} of {one} have appeared below where the target begins, and it is only added to at its end",
                 source=self._options.location,
                 found=f"offsets from {earliest} on",
                 expected=f"none below {begins}",
@@ -355,6 +436,15 @@ class _TargetHistory:
             earliest, begins, "their segments appeared after the target had begun behind them"
         )
         self.begins[one.topic][str(one.partition)] = earliest
+
+    def known_of_live(self, one: PartitionRange) -> PartitionRange:
+        """The same, with what is known of it from before."""
+        if (late := self._late.get((one.topic, one.partition))) is not None:
+            one = replace(one, lost=(late, *one.lost))
+        at = None if self._start is None else self._start.offsets.get(one.topic, {}).get(str(one.partition))
+        if at != one.stop or one.splits or self._start is None:
+            return one
+        return replace(one, epoch=self._start.epochs.get(one.topic, {}).get(str(one.partition), -1))
 
     def known_of(self, one: PartitionRange) -> PartitionRange:
         """The same, with what its log says of where it ends."""

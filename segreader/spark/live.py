@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -62,10 +62,12 @@ class LiveRead:
 
     Args:
         lost: what was asked for and is deleted or not there, if the options let a read go on without it.
+        log_ends: where the logs ended after the plan was made, beyond the last stable offset, if that was asked for.
     """
 
     plan: LivePlan
     lost: tuple[Gap, ...] = ()
+    log_ends: Mapping[TopicPartition, ListedOffset] = field(default_factory=dict)
 
     def light_splits(self) -> list[LivePart]:
         """The parts as they travel, largest first, as far as that is known; then those with most offsets."""
@@ -259,11 +261,17 @@ class _LocationsSource:
             return self._places[topic], self._known
 
 
-def plan_live_read(options: SparkOptions, *, most_unsized: int | None = None) -> LiveRead:
+def plan_live_read(
+    options: SparkOptions,
+    *,
+    most_unsized: int | None = None,
+    check: Callable[[Cluster, Collection[TopicIdPartition]], None] | None = None,
+) -> LiveRead:
     """What a Spark read with these options reads, of live topics.
 
     Args:
         most_unsized: as ``LivePlanner.plan``.
+        check: called with the chosen partitions before anything is planned; then the plan tells ``log_ends``, too.
 
     Raises:
         ObjectNotFoundError: a topic or a partition is not there, or no topic matches.
@@ -277,6 +285,8 @@ def plan_live_read(options: SparkOptions, *, most_unsized: int | None = None) ->
         chosen = planner.partitions(topics)
         ids = {name: TopicIdPartition(*name, topics[name[0]].topic_id) for name in chosen}
         gone = require_same_partitions(options, list(ids.values()))
+        if check is not None:
+            check(cluster, ids.values())
         starts, stops = _starts(planner, options, ids), _stops(planner, options, chosen)
         bounds = options.bounds
         for name in chosen:
@@ -286,13 +296,17 @@ def plan_live_read(options: SparkOptions, *, most_unsized: int | None = None) ->
         ranges = {name: (starts[name], stops[name]) for name in chosen}
         end = LiveEnd.LATEST if bounds is None else bounds.end
         plan = planner.plan(ranges, end, most_unsized=most_unsized)
+        log_ends: Mapping[TopicPartition, ListedOffset] = {}
+        if check is not None:
+            wanted = [OffsetWanted(*name, LATEST_OF_BROKER) for name in chosen]
+            log_ends = planner.listed(wanted, IsolationLevel.READ_UNCOMMITTED)
     losses = Losses(options, cluster.shown)
     for one in plan.partitions_asked:
         stop, last = stops[one.partition.topic, one.partition.partition], one.seam.stop
         if stop is not None and stop > max(last, one.marks.log_start) and bounds is None:
             losses.end_beyond(one.partition, stop, last)
     notes = (*gone, *plan.notes, *(f"{gap.text}: passed over" for gap in plan.gaps), *losses.notes)
-    return LiveRead(replace(plan, notes=notes), (*plan.gaps, *losses.gaps))
+    return LiveRead(replace(plan, notes=notes), (*plan.gaps, *losses.gaps), log_ends)
 
 
 def _starts(
