@@ -28,7 +28,7 @@ from segreader.backfill.job_plan import (
 )
 from segreader.backfill.job_splits import JobSplit
 from segreader.backfill.lake.table import LakeTable, Offsets, TableEnd
-from segreader.backfill.output import DONE, SUCCESS, plan_name, split_of_file
+from segreader.backfill.output import DONE, SUCCESS, done_name, plan_name, split_of_file
 from segreader.backfill.report import Completeness, complete
 from segreader.backfill.task import Destination, SplitTask
 from segreader.errors import ManifestError, ObjectNotFoundError, OptionError
@@ -165,7 +165,7 @@ class Job:
                 is_ours = self.goes_on or dict(last.wanted) == dict(self.request.wanted)
                 is_behind = self.goes_on and done is not None and len(done) == len(last.splits)
                 if is_ours and done is not None and not (is_behind and read_manifest(target, last.round) is not None):
-                    entries = {key: entry for key, entry in collect(target, last).items() if entry.plan == last.name}
+                    entries = _usable(target, last, done)
                     if not is_behind or len(entries) == len(last.splits):  # what has lost its entries goes on as it is
                         return Round(last, target, destination, entries, done, is_resumed=True, end=end)
             # a driver that was killed before it had a plan leaves a table with nothing in it
@@ -214,7 +214,8 @@ class Job:
         if not target.put_if_absent(plan_name(plan.round), plan.data):  # another driver was first
             plan, is_resumed = _required_plan(target, plan.round), True
             require_same(plan, self.request.wanted, target.url(""))
-        return Round(plan, target, destination or self.destination, collect(target, plan), is_resumed=is_resumed)
+        entries = collect(target, plan) if self.table is None else _usable(target, plan, frozenset())
+        return Round(plan, target, destination or self.destination, entries, is_resumed=is_resumed)
 
     def write(self, one: Round, runner: Runner, tell: Callable[[DoneEntry], None] = lambda entry: None) -> Entries:
         """Write what is pending, and commit it to the table, a group after another; the entries of all splits.
@@ -373,6 +374,26 @@ def _required_plan(target: TargetStore, number: int) -> JobPlan:
     if plan is None:
         raise ManifestError("the plan of a round has gone", source=target.url(plan_name(number)))
     return plan
+
+
+def _usable(target: TargetStore, plan: JobPlan, done: frozenset[str]) -> Entries:
+    """The entries of a round of a table. Others of the same splits are removed, so that these can be done anew: of
+    rounds that a table has no more since it was rolled back, or whose files were taken for orphans, by VACUUM.
+
+    Args:
+        done: ids of the splits that the table has.
+    """
+    found = collect(target, plan)
+    there: dict[str, int] = {}
+    if found.keys() - done:
+        there = {info.name: info.size for info in target.list(_DATA)}
+    usable = {
+        key: entry
+        for key, entry in found.items()
+        if entry.plan == plan.name and (key in done or all(there.get(one.name) == one.size for one in entry.files))
+    }
+    target.delete([done_name(key) for key in found.keys() - usable.keys() - done])
+    return usable
 
 
 def _remove_orphans(target: TargetStore, table: LakeTable, entries: Entries) -> None:

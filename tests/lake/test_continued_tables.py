@@ -203,6 +203,79 @@ def test_an_iceberg_table_whose_snapshots_have_expired_knows_where_it_began(
     assert "expected none below 1905" in capsys.readouterr().err
 
 
+def _rolled_back(target: Target, commits: int) -> None:
+    """What a user does who restores a table to before its last commits."""
+    if target.kind == "delta":
+        from deltalake import DeltaTable
+
+        table = DeltaTable(str(target.files))
+        table.restore(table.version() - commits)
+        return
+    from pyiceberg.catalog import load_catalog
+
+    lake = load_catalog("default", **target.catalog_options).load_table("db.records")
+    lake.manage_snapshots().rollback_to_snapshot(lake.metadata.snapshots[-1 - commits].snapshot_id).commit()
+
+
+def _named(target: Target) -> set[str]:
+    """The data files of a table, by their paths."""
+    if target.kind == "delta":
+        from deltalake import DeltaTable
+
+        return {uri.removeprefix("file://") for uri in DeltaTable(str(target.files)).file_uris()}
+    from pyiceberg.catalog import load_catalog
+
+    files = load_catalog("default", **target.catalog_options).load_table("db.records").inspect.files()
+    return {path.removeprefix("file://") for path in files["file_path"].to_pylist()}
+
+
+@pytest.mark.parametrize("is_vacuumed", [False, True], ids=["files stay", "files are gone"])
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_that_was_rolled_back_goes_on_from_where_it_ends_now(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, rounds: int, is_vacuumed: bool
+) -> None:
+    """The ledger has entries of the same splits, by rounds that are in the table no more, and so may have no files."""
+    target = Target(kind, tmp_path / "target")
+    for _ in range(3):
+        bucket.upload()
+        assert _run(bucket, target, "--continue") == 0
+    _rolled_back(target, rounds)
+    if is_vacuumed:
+        for path in {str(path) for path in target.files.glob("data/**/*.parquet")} - _named(target):
+            Path(path).unlink()
+
+    assert _run(bucket, target, "--continue") == 0
+    assert target.keys() == _wanted(bucket)
+    assert _named(target) <= {str(path) for path in target.files.glob("data/**/*.parquet")}
+
+
+def test_a_partition_that_a_restored_table_begins_with_anew_begins_where_it_does_now(
+    bucket: GrowingBucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan of the last round says where it began before: that is not in the table any more."""
+    from deltalake import DeltaTable
+
+    target = Target("delta", tmp_path / "target")
+    bucket.upload()
+    later = LateSegment(bucket, tmp_path / "later", 1, with_all=True)
+    assert _run(bucket, target) == 0
+    version = DeltaTable(str(target.files)).version()
+    later.appear()
+    for _ in range(2):
+        assert _run(bucket, target, "--continue") == 0
+        bucket.upload()
+    assert _run(bucket, target, "--continue") == 0
+    DeltaTable(str(target.files)).restore(version)
+    late = LateSegment(bucket, tmp_path / "late", 1)
+    assert _run(bucket, target, "--continue") == 0
+    assert min(key for key in target.keys() if key[:2] == ("multi", 1)) == ("multi", 1, 1863)  # noqa: SIM118
+    late.appear()
+
+    assert _run(bucket, target, "--continue") == 2
+    assert "expected none below 1863" in capsys.readouterr().err
+
+
 _end_after = JobPlan.end_after
 
 
