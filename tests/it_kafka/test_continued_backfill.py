@@ -34,6 +34,7 @@ from spark_jobs.verify import main as verify
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 ROUNDS = 10
+LIVE_ROUNDS = 6
 PARTITIONS = 3
 SEGMENT = 2000
 """Bytes of a segment: about thirty of the records here, in batches of ten."""
@@ -220,12 +221,14 @@ def targets(tmp_path: Path) -> list[Target]:
     return [Target(kind, tmp_path / kind) for kind in FLAGS]
 
 
-def run(topic: str, target: Target, *more: str) -> Mapping[int, int]:
-    """Let a target go on from the bucket; where each partition of it ends."""
+BUCKET = ("--location", "s3://kafka-tiered-storage", "--credentials", "env:TIER")
+
+
+def run(topic: str, target: Target, *where: str) -> Mapping[int, int]:
+    """Let a target go on from there; where each partition of it ends."""
     report = target.place / "report.json"
-    where = ["--location", "s3://kafka-tiered-storage", "--credentials", "env:TIER", "--topic", topic]
     how = ["--engine", "local", "--processes", "1", "--continue", "--report", str(report)]
-    assert main([*where, *target.flags, *FLAGS[target.kind], *how, *more]) == 0
+    assert main([*where, "--topic", topic, *target.flags, *FLAGS[target.kind], *how]) == 0
     ends = json.loads(report.read_text())["next_offsets"].get(topic, {})
     return {int(partition): end for partition, end in ends.items()}
 
@@ -295,11 +298,11 @@ def disturb(writer: Writer, turn: int) -> None:
     writer.begin(f"kept-{turn}")
     writer.begin(f"aborted-{turn}")
     writer.write(20, one, other, name=f"kept-{turn}", text=b"kept")
-    writer.write(50)
+    writer.write(40)
     writer.write(20, one, name=f"aborted-{turn}", text=b"aborted")
     writer.elect(other)
     writer.end(f"kept-{turn}", is_kept=True)
-    writer.write(30, one, other)
+    writer.write(20, one, other)
     writer.end(f"aborted-{turn}", is_kept=False)
     if turn % 3 == 1:  # open until the round after the next, wherever its partition is led then
         writer.begin("long")
@@ -307,7 +310,7 @@ def disturb(writer: Writer, turn: int) -> None:
     elif turn % 3 == 0:
         writer.write(15, one, name="long", text=b"longer")
         writer.end("long", is_kept=turn % 2 == 0)
-    writer.write(80)
+    writer.write(60)
     writer.racks.cluster.upload_closed(writer.topic)
 
 
@@ -322,14 +325,14 @@ def test_ten_continued_runs_have_what_a_consumer_returns(
             for target in targets:
                 before = ends[target.kind]
                 bucket.taken()
-                ends[target.kind] = run(topic, target)
+                ends[target.kind] = run(topic, target, *BUCKET)
                 asked = bucket.taken()
                 assert len(asked) <= most_requests(racks, topic, before), asked
         if not turn % 2:  # nothing is written
             for target in targets:
                 there = files_of(target)
                 capsys.readouterr()
-                assert run(topic, target) == ends[target.kind]
+                assert run(topic, target, *BUCKET) == ends[target.kind]
                 assert "nothing new" in capsys.readouterr().out
                 assert files_of(target) == there
         truth = java.read(racks.steady, topic)
@@ -339,3 +342,26 @@ def test_ten_continued_runs_have_what_a_consumer_returns(
     assert all(map(proved, targets))
     assert min(ends["delta"].values()) > 1000
     assert all(offsets == sorted(offsets) for offsets in map(offsets_in, parquet_files(targets[0].files)))
+
+
+def test_continued_runs_with_brokers_have_what_a_consumer_returned_when_they_began(
+    writer: Writer, racks: Racks, targets: list[Target], java: JavaReader
+) -> None:
+    """Each kind of target in turn: what it has to catch up with is uploaded in part, and its brokers have the rest."""
+    topic, stored = writer.topic, ("--location", racks.cluster.location)
+    for turn in range(1, LIVE_ROUNDS + 1):
+        disturb(writer, turn)
+        writer.write(15)
+        target, before = targets[turn % len(targets)], java.read(racks.steady, topic)
+        with writer.going_on(elects=turn % PARTITIONS):
+            ends = run(topic, target, *stored, "--bootstrap-servers", racks.bootstrap)
+        records = records_of(target)
+        assert records == below(java.read(racks.steady, topic), ends)
+        assert set(before) <= set(records)
+    writer.end_all()
+    racks.cluster.upload(topic)
+    truth = java.read(racks.steady, topic)
+    for target in targets:  # from brokers or not, they end alike
+        run(topic, target, *stored)
+        assert records_of(target) == truth
+        assert proved(target)
