@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 from delta_lake import end_at, filled, made, read, split_files
 from growing_bucket import GrowingBucket
+from iceberg_lake import ending, offsets_in, sql_catalog, written
+from iceberg_lake import filled as filled_iceberg
 from servers.azurite import AzureServer, as_azure
 from servers.google import google_beside
 from servers.pool import ServerPool
@@ -22,6 +24,7 @@ from servers.pool import ServerPool
 from segreader import scan
 from segreader.backfill.lake.delta import DeltaLakeTable, open_delta
 from segreader.backfill.lake.delta_store import options_of_delta_rs
+from segreader.backfill.lake.iceberg import open_iceberg
 from segreader.backfill.output import SCHEMA
 from segreader.errors import ConcurrentWriteError, OptionError
 from segreader.storage.options import Kind, find_storage_options
@@ -137,6 +140,44 @@ def test_backfills_into_a_delta_table_go_on_and_are_verified(
             for batch in table.records(topic, partition, 0, 1 << 40):
                 found.update((partition, offset) for offset in batch.column("offset").to_pylist())
         assert found == Counter((one["partition"], one["offset"]) for one in wanted)
+
+
+@pytest.mark.xdist_group("servers")
+def test_an_iceberg_table_on_azure_is_refused_to_who_comes_second_and_goes_on(
+    tmp_path: Path, servers: ServerPool
+) -> None:
+    server: AzureServer = servers.get("azurite")
+    server.upload({})
+    place = f"abfss://{server.container}@{server.account}.dfs.core.windows.net/{uuid.uuid4().hex}"
+    properties = {"warehouse": place, "adls.connection-string": server.connection_string}
+    _goes_on(sql_catalog(tmp_path) | properties, server.storage_options)
+
+
+def test_an_iceberg_table_at_google_is_refused_to_who_comes_second_and_goes_on(tmp_path: Path) -> None:
+    with google_beside(tmp_path) as server:
+        properties = {
+            "warehouse": f"gs://{server.bucket}/lake",
+            "gcs.service.host": server.endpoint,
+            "gcs.oauth2.token": "canary-4711",
+            "gcs.oauth2.token-expires-at": "9999999999999",
+        }
+        options = {"service_account_key": server.service_account_key(), "endpoint_url": server.endpoint}
+        _goes_on(sql_catalog(tmp_path) | properties, options)
+
+
+def _goes_on(properties: dict[str, str], options: Mapping[str, object]) -> None:
+    table = open_iceberg("db.orders", "lake", properties)
+    filled_iceberg(table, [10, 20], partition_by="day(timestamp)", storage_options=options)
+    late = open_iceberg("db.orders", "lake", properties)
+    ids = late.prepare(SCHEMA, ())
+    files = written(late, ids, 10, 30, partition_by="day(timestamp)", storage_options=options)
+    with pytest.raises(ConcurrentWriteError):
+        late.commit(files, ending(10), ending(30))
+    filled_iceberg(late, [30], partition_by="day(timestamp)", storage_options=options)
+    assert offsets_in(table) == list(range(30))
+    assert table.compact(1 << 20).files_before == 3
+    filled_iceberg(late, [40], partition_by="day(timestamp)", storage_options=options)
+    assert offsets_in(table) == list(range(40))
 
 
 def test_azures_emulator_at_an_address_where_deltalake_does_not_look_is_refused(

@@ -72,16 +72,21 @@ class GoogleServer:
             return 401, {}, b'{"error": {"code": 401, "message": "Anonymous caller"}}'
         if parts.path == f"/storage/v1/b/{self.bucket}/o":
             return 200, {"Content-Type": "application/json"}, self._page(query)
+        below = f"/storage/v1/b/{self.bucket}/o/"
         is_media = query.get("alt") == "media"
-        before = f"/storage/v1/b/{self.bucket}/o/" if is_media else f"/{self.bucket}/"
-        data = self.objects.get(unquote(parts.path.removeprefix(before)))
+        is_json = parts.path.startswith(below)
+        name = unquote(parts.path.removeprefix(below if is_json else f"/{self.bucket}/"))
+        data = self.objects.get(name)
         if data is None:
             return _MISSING
-        if is_media:
+        if is_json and not is_media:
+            return 200, {"Content-Type": "application/json"}, self._described(name)
+        if is_media and "Range" not in request.headers:
             return 200, {"Content-Type": "application/octet-stream"}, data
-        first, last = (int(number) for number in request.headers["Range"].removeprefix("bytes=").split("-"))
-        body = data[first : last + 1]
-        return 206, {"Content-Range": f"bytes {first}-{first + len(body) - 1}/{len(data)}", "ETag": '"1"'}, body
+        first, last = request.headers["Range"].removeprefix("bytes=").split("-")
+        start = int(first)
+        body = data[start : int(last) + 1 if last else None]
+        return 206, {"Content-Range": f"bytes {start}-{start + len(body) - 1}/{len(data)}", "ETag": '"1"'}, body
 
     def change(self, request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body for a POST, PUT or DELETE of an object or a session of its upload."""
@@ -126,8 +131,11 @@ class GoogleServer:
 
     def _made(self, name: str, data: bytes) -> tuple[int, dict[str, str], bytes]:
         self.objects[name] = data
-        body = json.dumps({"name": name, "size": str(len(data)), "generation": "1"}).encode()
-        return 200, {"Content-Type": "application/json"}, body
+        return 200, {"Content-Type": "application/json"}, self._described(name)
+
+    def _described(self, name: str) -> bytes:
+        size = str(len(self.objects[name]))
+        return json.dumps({"name": name, "bucket": self.bucket, "size": size, "generation": "1"}).encode()
 
     def _page(self, query: dict[str, str]) -> bytes:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
