@@ -22,6 +22,7 @@ from segreader.backfill.job_plan import (
     make_plan,
     read_plan,
     require_free,
+    require_readable_together,
     require_same,
     require_unplanned,
     rounds_of,
@@ -110,7 +111,9 @@ class Job:
             return make_plan(self.request)
         if self.goes_on:
             require_same(last, self.request.wanted, self.destination.location, goes_on=True)
-            return make_plan(self.request, number=last.round + 1, start=last.end, begins=last.begins)
+            plan = make_plan(self.request, number=last.round + 1, start=last.end, begins=last.begins)
+            require_readable_together(last, plan, self.destination.location)
+            return plan
         return last if dict(last.wanted) == dict(self.request.wanted) else make_plan(self.request)
 
     def begin(self) -> Round:
@@ -134,13 +137,14 @@ class Job:
             if self.is_forced:
                 clear(target)
             return self._put(target, plan)
-        plan = _required_plan(target, numbers[-1])
-        require_same(plan, self.request.wanted, target.url(""), goes_on=self.goes_on)
-        if not self.goes_on or not _is_finished(target, plan):
-            return Round(plan, target, self.destination, collect(target, plan), is_resumed=True)
-        plan = make_plan(self.request, number=plan.round + 1, start=plan.end, begins=plan.begins)
+        last = _required_plan(target, numbers[-1])
+        require_same(last, self.request.wanted, target.url(""), goes_on=self.goes_on)
+        if not self.goes_on or not _is_finished(target, last):
+            return Round(last, target, self.destination, collect(target, last), is_resumed=True)
+        plan = make_plan(self.request, number=last.round + 1, start=last.end, begins=last.begins)
         if not plan.splits:
             return Round(plan, target, self.destination, {}, has_nothing=True)
+        require_readable_together(last, plan, target.url(""))
         target.delete([SUCCESS])
         return self._put(target, plan)
 

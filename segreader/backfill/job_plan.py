@@ -334,13 +334,24 @@ class _TargetHistory:
         require_same_topic(one, start)
         epoch = start.epochs.get(one.topic, {}).get(str(one.partition))
         level = self._options.isolation_level
-        lost = log.diverged_from(LogEnd(at, epoch), level)
-        if lost is None and level is IsolationLevel.READ_COMMITTED:
-            decided_by = start.log_ends.get(one.topic, {}).get(str(one.partition))
-            if decided_by is not None:
-                end, by = decided_by
-                lost = log.diverged_from(LogEnd(end, None if by < 0 else by), level)
-        if lost is not None and lost.decided < at:
+        held = [LogEnd(at, epoch)]
+        if level is IsolationLevel.READ_COMMITTED and str(one.partition) in start.log_ends.get(one.topic, {}):
+            end, by = start.log_ends[one.topic][str(one.partition)]
+            held.append(LogEnd(end, None if by < 0 else by))
+        for known in held:
+            lost = log.diverged_from(known, level)
+            if lost is None or lost.decided >= at:
+                continue
+            if _is_behind(log.whole, known):
+                raise OffsetOutOfRangeError(
+                    f"the log of {one} ends before the target does",
+                    source=self._options.location,
+                    offset=log.latest,
+                    found=f"an end at {log.latest}",
+                    expected=f"{known.offset} or more",
+                    hint="What is there is of the target's history. If the target has records from brokers, run it again "
+                    "when their segments are uploaded, or with kafka.bootstrap.servers; otherwise this is an older copy",
+                )
             raise DivergedPositionError(
                 f"what the target has of {one} is not its history any more",
                 source=self._options.location,
@@ -459,6 +470,12 @@ class _TargetHistory:
         end, epoch = log.end, log.epoch_before(one.stop)
         by = -1 if end.leader_epoch is None else end.leader_epoch
         return replace(one, epoch=-1 if epoch is None else epoch, log_end=end.offset, log_epoch=by)
+
+
+def _is_behind(log: StoredLog, known: LogEnd) -> bool:
+    """Whether a log that lacks offsets below a known end has merely less of the same: no later leader wrote to it."""
+    epoch = known.leader_epoch
+    return epoch is not None and log.latest < known.offset and all(one.epoch <= epoch for one in log.resolved.lineage)
 
 
 def _epochs_of(start: TableEnd | None) -> dict[tuple[str, int], int]:
@@ -627,6 +644,48 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_
             found="; ".join(differences),
             hint="Give the same" if goes_on else "Choose another target, or replace its contents with --force",
         )
+
+
+def require_readable_together(before: JobPlan, plan: JobPlan, source: str) -> None:
+    """Refuse a round of files that no reader takes together with those that are there: a column has another type.
+
+    Fields that are new or left out are no matter: readers take them for null.
+
+    Args:
+        before: the round before.
+        source: the target, for the message.
+
+    Raises:
+        OptionError: it names the first such column, and both types.
+    """
+    there, here = pa.struct(list(before.output.records)), pa.struct(list(plan.output.records))
+    if (found := _differing(there, here, "")) is not None:
+        path, old, new = found
+        raise OptionError(
+            f"the files of the target have another column {path}",
+            source=source,
+            found=f"{_shown(old)} there",
+            expected=f"{_shown(new)} here",
+            hint="Write to another target, or select what fits with columns=",
+        )
+
+
+def _differing(there: pa.DataType, here: pa.DataType, path: str) -> tuple[str, pa.DataType, pa.DataType] | None:
+    """The first path at which two types are none that a reader could merge, and what they are there."""
+    if pa.types.is_struct(there) and pa.types.is_struct(here):
+        old = {one.name: one.type for one in there}
+        pairs = [(old[one.name], one.type, f".{one.name}") for one in here if one.name in old]
+    elif pa.types.is_map(there) and pa.types.is_map(here):
+        pairs = [(there.key_type, here.key_type, ".key"), (there.item_type, here.item_type, ".value")]
+    elif pa.types.is_list(there) and pa.types.is_list(here):
+        pairs = [(there.value_type, here.value_type, ".element")]
+    else:
+        return None if there == here else (path.removeprefix("."), there, here)
+    return next((found for one, two, name in pairs if (found := _differing(one, two, path + name)) is not None), None)
+
+
+def _shown(kind: pa.DataType) -> str:
+    return "struct" if pa.types.is_struct(kind) else str(kind)
 
 
 def require_free(target: TargetStore) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import pyarrow.parquet as pq
 import pytest
+from backfill_runs import files_of
+from deltalake import DeltaTable
 from lake_targets import Target
+from pyiceberg.catalog import load_catalog
 from typed_orders import REMOTE, SAVED, truth
 
+from segreader import lake
+from segreader.errors import OptionError, UndecodableValueError
 from spark_jobs.backfill import main
 from spark_jobs.verify import main as verify
 
@@ -38,23 +47,104 @@ def test_fields_that_a_later_run_asks_for_are_new_columns_and_earlier_records_ha
     assert _typed(target, "--value-fields", FEW, "--offsets", ":30") == 0
     assert _typed(target, "--value-fields", MORE, "--continue") == 0
 
-    rows = {(row["partition"], row["offset"]): row["value"] for row in target.read().to_pylist()}
+    require_true(target.read().to_pylist())
+    assert verify([*target.flags, "--source"]) == 0
+
+
+def require_true(rows: list[dict[str, Any]], since: int = 30) -> None:
+    """Every record of the topic once, with few fields below an offset of each partition and with more from there on."""
+    values = {(row["partition"], row["offset"]): row["value"] for row in rows}
     wanted = {(one.partition, one.offset): one.value for one in truth(TOPIC)}
-    assert rows.keys() == wanted.keys()
-    assert any(offset >= 30 for _, offset in rows)
-    for (partition, offset), value in rows.items():
+    assert values.keys() == wanted.keys()
+    assert len(rows) == len(values)
+    assert any(offset >= since for _, offset in values)
+    for (partition, offset), value in values.items():
         true = wanted[partition, offset]
         if true is None:
             assert value is None
             continue
         assert value["id"] == true["id"]
-        assert value["status"] == (None if offset < 30 else true["status"])
-        if offset < 30:
-            assert value["items"] is None
-            assert value["shipping"] is None or value["shipping"]["city"] is None
+        assert value.get("status") == (None if offset < since else true["status"])
+        shipping = value["shipping"]
+        if offset < since:
+            assert value.get("items") is None
+            assert shipping is None or shipping.get("city") is None
         elif true["shipping"] is not None:
-            assert value["shipping"]["city"] == true["shipping"]["city"]
+            assert shipping["city"] == true["shipping"]["city"]
+
+
+def test_files_of_a_later_run_may_have_more_fields(tmp_path: Path) -> None:
+    """Each file has its own columns; readers that merge them, such as DuckDB by name, have null for earlier records."""
+    target = Target("parquet", tmp_path / "target")
+    assert _typed(target, "--value-fields", FEW, "--offsets", ":20") == 0
+    assert _typed(target, "--value-fields", FEW, "--offsets", ":30", "--continue") == 0
+    assert len(target.read()) == 60  # two partitions
+    assert _typed(target, "--value-fields", MORE, "--continue") == 0
+
+    require_true([row for path in files_of(target.files) for row in pq.read_table(path).to_pylist()])
+    files = str(target.files / "**" / "*.parquet")
+    merged = duckdb.sql(f"FROM read_parquet('{files}', union_by_name=true)").to_arrow_table()
+    require_true(merged.to_pylist())
     assert verify([*target.flags, "--source"]) == 0
+
+
+def test_files_that_no_reader_takes_together_are_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target("parquet", tmp_path / "target")
+    assert _typed(target, "--value-fields", "id", "--offsets", ":30") == 0
+    before = _files(target)
+
+    assert _run(target, "--continue") == 2  # values as bytes
+    told = capsys.readouterr().err
+    assert "the files of the target have another column key" in told
+    assert "found struct there, expected binary here" in told
+    assert "Write to another target, or choose fields with --value-fields" in told
+    assert _run(target, "--continue", "--dry-run") == 2
+    assert _files(target) == before
+    assert _typed(target, "--value-fields", "id", "--continue") == 0
+    assert len(target.read()) == len(truth(TOPIC))
+
+
+def _up_to(stop: int) -> dict[str, str]:
+    return {"endingOffsets": json.dumps({TOPIC: {"0": stop, "1": stop}})}
+
+
+@pytest.mark.parametrize(("kind", "is_new"), [("delta", True), ("delta", False), ("iceberg", False)])
+def test_append_adds_typed_values_and_the_fields_that_a_later_one_asks_for(
+    tmp_path: Path, kind: str, is_new: bool
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    typed = {"schemas": str(SAVED)}
+    if not is_new:
+        assert _typed(target, "--value-fields", FEW, "--offsets", ":10") == 0
+
+    def table() -> Any:
+        if kind == "iceberg":
+            return load_catalog("default", **target.catalog_options).load_table("db.records")
+        return target.files if is_new else DeltaTable(str(target.files))
+
+    first = lake.append(table(), REMOTE, topic=TOPIC, options=typed | {"valueFields": FEW} | _up_to(30))
+    assert first.records == (60 if is_new else 40)
+    assert first.offsets == {TOPIC: {"0": 30, "1": 30}}
+    with pytest.raises(OptionError, match="columns="):
+        lake.append(table(), REMOTE, topic=TOPIC)  # as bytes
+    then = lake.append(table(), REMOTE, topic=TOPIC, options=typed | {"valueFields": MORE})
+    assert then.records == len(truth(TOPIC)) - 60
+    assert lake.append(table(), REMOTE, topic=TOPIC, options=typed | {"valueFields": MORE}).files == 0
+
+    require_true(target.read().to_pylist())
+    assert verify([*target.flags, "--source"]) == 0
+
+
+def test_append_says_what_it_lost_of_values_that_are_not_what_their_schema_says(tmp_path: Path) -> None:
+    asked = {"schemas": str(SAVED), "valueFields": "id"}
+    with pytest.raises(UndecodableValueError):
+        lake.append(tmp_path / "strict", REMOTE, topic="orders-bad", options=asked)
+
+    done = lake.append(tmp_path / "kept", REMOTE, topic="orders-bad", options=asked | {"onUndecodable": "keep"})
+    assert done.records == len(truth("orders-bad"))
+    assert any("undecodable" in text for text in done.losses)
 
 
 @pytest.mark.parametrize("topic", [TOPIC, "orders-json"])
