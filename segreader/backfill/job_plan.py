@@ -320,6 +320,7 @@ class _TargetHistory:
 
         Raises:
             RecreatedTopicError, DivergedPositionError: with what to do.
+            OffsetOutOfRangeError: it has less of the same history, or more below.
         """
         one = log.partition
         self._logs[one.topic, one.partition] = log
@@ -349,8 +350,8 @@ class _TargetHistory:
                     offset=log.latest,
                     found=f"an end at {log.latest}",
                     expected=f"{known.offset} or more",
-                    hint="What is there is of the target's history. If the target has records from brokers, run it again "
-                    "when their segments are uploaded, or with kafka.bootstrap.servers; otherwise this is an older copy",
+                    hint="What is there is of the target's history. If the target has records from brokers, run it "
+                    "again when their segments are uploaded, or with kafka.bootstrap.servers; else it is an older copy",
                 )
             raise DivergedPositionError(
                 f"what the target has of {one} is not its history any more",

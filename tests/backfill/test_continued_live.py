@@ -149,6 +149,24 @@ def test_what_was_deleted_before_a_target_began_with_brokers_is_not_told_later(l
     assert live.offsets() == COMMITTED[10:]
 
 
+def test_a_store_that_is_behind_the_brokers_is_told_from_one_of_another_history(
+    live: Live, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert live.run() == 0
+    there = live.files()
+    capsys.readouterr()
+
+    assert live.run(with_brokers=False) == 2
+    told = capsys.readouterr().err
+    assert "the log of orders-0 ends before the target does" in told
+    assert "found an end at 40, expected 80 or more" in told
+    assert "--bootstrap-servers" in told
+    assert "take back" not in told
+    assert live.files() == there
+    write_local_tiered(live.tier, TOPIC, segments()[2:], partition=0)
+    assert live.run(with_brokers=False) == 0
+
+
 def elect(live: Live, at: int, count: int, epoch: int = 2) -> None:
     """Another leader, which has the records below an offset, and writes others from there on."""
     log = live.log()
