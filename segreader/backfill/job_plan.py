@@ -476,7 +476,11 @@ class _TargetHistory:
 def _is_behind(log: StoredLog, known: LogEnd) -> bool:
     """Whether a log that lacks offsets below a known end has merely less of the same: no later leader wrote to it."""
     epoch = known.leader_epoch
-    return epoch is not None and log.latest < known.offset and all(one.epoch <= epoch for one in log.resolved.lineage)
+    return (
+        epoch is not None
+        and log.latest < known.offset
+        and all(one.epoch <= epoch for one in log.resolved.lineage or ())
+    )
 
 
 def _epochs_of(start: TableEnd | None) -> dict[tuple[str, int], int]:
