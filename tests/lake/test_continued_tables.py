@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,12 +13,15 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 from growing_bucket import GrowingBucket
+from growing_log import GrowingLog
 from lake_targets import Key, Target
 
 from segreader import lake, scan
 from segreader.backfill.job import Job
 from segreader.backfill.job_plan import JobPlan
 from segreader.backfill.lake.table import TableEnd
+from segreader.storage.local import LocalStore
+from segreader.storage.target.local import LocalTarget
 from spark_jobs.backfill import main
 from spark_jobs.verify import main as verify
 
@@ -70,6 +73,53 @@ def test_with_nothing_new_the_target_stays_as_it_is(
     assert _run(bucket, target, "--continue") == 0
     assert "nothing new" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in target.files.rglob("*") if path.is_file()} == before
+
+
+class Requests:
+    """What is asked of the bucket and of the target's ledger, as requests of a store: a read, a list, a size.
+
+    Of a bucket, a list is a request for each 1,000 objects; ranges of one object are at least one.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.made: Counter[str] = Counter()
+        for kind, names in (
+            (LocalStore, ("list", "list_level", "size", "read_ranges", "read_pieces")),
+            (LocalTarget, ("list", "read", "put", "put_if_absent", "create", "move", "delete")),
+        ):
+            for name in names:
+                patch.setattr(kind, name, self._counting(f"{kind.__name__}.{name}", getattr(kind, name)))
+
+    def _counting(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **named: Any) -> Any:
+            if not name.endswith(".delete") or arguments[1]:  # to delete nothing asks nobody
+                self.made[name] += 1
+            return call(*arguments, **named)
+
+        return counted
+
+
+def test_a_run_with_nothing_new_makes_as_many_requests_however_long_the_topic_and_the_ledger_are(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hourly runs of a year: no request for each segment, for each round or for each split."""
+    log = GrowingLog(tmp_path / "tier")
+    arguments = ["--location", str(log.root), "--topic", "orders", *target.flags, "--engine", "local", "--continue"]
+    made: list[Counter[str]] = []
+    for rounds in (2, 6):
+        for _ in range(rounds):
+            for _ in range(12):  # a log of few segments is read whole
+                log.upload("orders", 0, 10)
+                log.upload("orders", 1, 10)
+            assert main([*arguments, "--processes", "1", "--split-bytes", "400"]) == 0
+        with monkeypatch.context() as patch:
+            requests = Requests(patch)
+            assert main(arguments) == 0
+            made.append(requests.made)
+
+    assert made[0] == made[1]
+    assert {name for name in made[1] if name.startswith("LocalTarget.")} <= {"LocalTarget.list", "LocalTarget.read"}
+    assert made[1].total() <= 24, made[1]  # for two partitions
 
 
 def test_a_dry_run_plans_what_is_new_and_writes_nothing(
