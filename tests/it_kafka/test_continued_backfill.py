@@ -365,3 +365,44 @@ def test_continued_runs_with_brokers_have_what_a_consumer_returned_when_they_beg
         run(topic, target, *stored)
         assert records_of(target) == truth
         assert proved(target)
+
+
+def test_a_target_whose_history_an_unclean_election_took_away_is_told_and_stays_as_it_is(
+    racks: Racks, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One target from the bucket alone, one that has the lost records from the leader that was lost."""
+    racks.cluster.create_topic(topic, replicas=[[2, 3]], segment_bytes=SEGMENT)
+    writer, stored = Writer(racks, topic), ("--location", racks.cluster.location)
+    live = (*stored, "--bootstrap-servers", racks.steady)
+    by_bucket, by_brokers = Target("delta", tmp_path / "bucket"), Target("parquet", tmp_path / "brokers")
+    writer.write(50, 0)
+    try:
+        with racks.leaders.frozen(3):
+            racks.leaders.wait_for(topic, lambda led: led.in_sync == {2})
+            writer.write(200, 0, text=b"lost")
+            racks.cluster.upload_closed(topic)
+            run(topic, by_bucket, *stored)
+            run(topic, by_brokers, *live)
+            racks.cluster.node(2).freeze()
+            racks.leaders.wait_for(topic, lambda led: led.leader == -1)
+        racks.leaders.let_lag_lead(topic, 3)
+        writer.write(300, 0, text=b"other")
+    finally:
+        racks.cluster.node(2).thaw()
+        racks.cluster.wait_ready()
+    racks.leaders.wait_for(topic, lambda led: led.in_sync == {2, 3})
+
+    def refused(target: Target, where: tuple[str, ...]) -> str:
+        there = files_of(target)
+        capsys.readouterr()
+        arguments = [*where, "--topic", topic, *target.flags, "--engine", "local", "--processes", "1", "--continue"]
+        assert main(arguments) == 2
+        assert files_of(target) == there
+        return capsys.readouterr().err
+
+    history = "is not its history any more; found a log that has offsets up to 50 in common"
+    assert history in refused(by_brokers, live)  # the new leader's records are nowhere else yet
+    racks.cluster.upload_closed(topic)
+    for where in (stored, live):
+        for target in (by_bucket, by_brokers):
+            assert history in refused(target, where)
