@@ -42,7 +42,7 @@ class DoneEntry:
         digest: of the records in offset order; see ``RecordDigest``.
         size: stored bytes of the split.
         bytes_read, requests: what reading it took.
-        attempt: Spark's number of the attempt, 0 for the first.
+        attempt: number of the attempt at the task that had the split, 0 for the first.
         notes: what was noticed.
         lost: offsets whose segment vanished before it was read, where the job goes on without them.
         damaged: offsets that damaged batches had, where the job goes on without them.

@@ -123,6 +123,19 @@ class NamesSplits(Protocol):
         ...
 
 
+@runtime_checkable
+class CountsAttempts(Protocol[_T_co]):
+    """A task that notes which attempt at a group makes a result; one that does not is called without."""
+
+    def attempt(self, indexes: Sequence[int], number: int) -> Iterator[_T_co]:
+        """One result for each index.
+
+        Args:
+            number: 0 for the first attempt at the group, as Spark counts.
+        """
+        ...
+
+
 class WorkerDiedError(SegreaderError):
     """A worker process ended again and again: killed, out of memory, or by a fault of a native library.
 
@@ -199,7 +212,7 @@ class LocalEngine:
         for group in groups:
             while group.left:
                 try:
-                    with closing(_results(task, tuple(group.left))) as results:
+                    with closing(_results(task, tuple(group.left), group.failures)) as results:
                         for result in results:
                             group.left.popleft()
                             yield result
@@ -274,10 +287,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
 
 
-def _results(task: Task[_T], indexes: Sequence[int]) -> Generator[_T]:
+def _results(task: Task[_T], indexes: Sequence[int], attempt: int) -> Generator[_T]:
     """What the task yields, as many as there are indexes; it is closed with this."""
     count = 0
-    results = task(indexes)
+    results = task.attempt(indexes, attempt) if isinstance(task, CountsAttempts) else task(indexes)
     try:
         for result in results:
             count += 1
@@ -526,7 +539,7 @@ class _Pool(Generic[_T]):
         for worker in tuple(self._workers):
             if worker.is_loaded and worker.group is None and (group := self._next()) is not None:
                 worker.group = group
-                worker.send(_GROUP + pickle.dumps(tuple(group.left)))
+                worker.send(_GROUP + pickle.dumps((tuple(group.left), group.failures)))
         waiting = len(self._todo) + len(self._again)
         free = sum(worker.group is None for worker in self._workers)
         for _ in range(min(self._processes - len(self._workers), waiting - free)):
@@ -727,7 +740,7 @@ def _work(channel: socket.socket, inbox: SimpleQueue[bytes]) -> None:
                 tell(_Tells.LOADED)
             continue
         try:
-            with closing(_results(task, pickle.loads(content))) as results:
+            with closing(_results(task, *pickle.loads(content))) as results:
                 for result in results:
                     tell(_Tells.RESULT, pickle.dumps(result, protocol=5))
         except _Stopped:

@@ -114,7 +114,7 @@ def do_split(
         source: what the split is read from.
         options: how records are read, and how far ahead of what is written; the columns are those of the output.
             ``on_corrupt='skip'`` goes on without damaged batches if their offsets are known.
-        attempt: Spark's number, for the entry.
+        attempt: its number, for the entry.
         plan: name of the plan that the split is of, for the entry.
 
     Raises:
@@ -289,13 +289,17 @@ class SplitTask:
         self._splits = SplitTexts(splits)
         self.groups = grouped([split.size for split in splits])
 
-    def __call__(self, indexes: Sequence[int], *, attempt: int = 0) -> Iterator[bytes]:
+    def __call__(self, indexes: Sequence[int]) -> Iterator[bytes]:
         """The entry of each of these splits, as ``DoneEntry.to_bytes`` writes it.
 
         Raises:
             SegreaderError: as ``do_split``.
         """
-        for entry, _ in self._done(indexes, attempt):
+        return self.attempt(indexes, 0)
+
+    def attempt(self, indexes: Sequence[int], number: int) -> Iterator[bytes]:
+        """The same in an attempt with this number, which the entries tell."""
+        for entry, _ in self._done(indexes, number):
             yield entry.to_bytes()
 
     def name_of(self, index: int) -> str:

@@ -10,10 +10,15 @@ import pytest
 from backfill_runs import do, finish, plan_into, request, table_of
 from growing_log import GrowingLog
 
+from segreader.backfill import engine
 from segreader.backfill.done import parse_done
+from segreader.backfill.engine import LocalEngine
+from segreader.backfill.output import done_name
+from segreader.backfill.report import totals
 from segreader.backfill.task import Destination, SplitTask
-from segreader.errors import OptionError
+from segreader.errors import OptionError, ThrottledError
 from segreader.spark.worker import freeze_imports
+from segreader.storage.target.local import LocalTarget
 from segreader.storage.target.store import open_target
 from spark_jobs.report import ProgressWatch, shown_seconds
 
@@ -47,6 +52,29 @@ def test_a_task_takes_its_split_by_index_and_gives_its_entry(tmp_path: Path) -> 
     assert list(SplitTask(plan.options, plan.output, Destination("x"), ()).of_spark(iter([]))) == []
     assert finish(plan, target).is_complete
     assert table_of(tmp_path / "out")["offset"].to_pylist() == [*range(80), *range(20)]
+
+
+def test_entries_count_the_attempts_of_the_local_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = GrowingLog(tmp_path / "tier")
+    for _ in range(3):
+        log.upload("orders", 0, 20)
+    target = open_target(tmp_path / "out")
+    plan = plan_into(target, request(str(tmp_path / "tier"), subscribe="orders"))
+    task = SplitTask(plan.options, plan.output, Destination(str(tmp_path / "out")), plan.splits)
+    put, failures = LocalTarget.put_if_absent, iter([ThrottledError("slow down")])
+
+    def fails_once(store: LocalTarget, name: str, data: bytes) -> bool:
+        if name == done_name(plan.splits[1].id) and (error := next(failures, None)):
+            raise error
+        return put(store, name, data)
+
+    monkeypatch.setattr(LocalTarget, "put_if_absent", fails_once)
+    monkeypatch.setattr(engine, "_PAUSE_S", 0.01)
+
+    entries = [parse_done(data, "a task") for data in LocalEngine(1).run(task, [[0, 1], [2]])]
+
+    assert [entry.attempt for entry in entries] == [0, 1, 0]
+    assert totals(entries)["retried"] == 1
 
 
 def test_a_destination_names_who_gives_credentials_and_holds_none() -> None:

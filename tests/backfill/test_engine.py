@@ -18,6 +18,7 @@ from typing import TypeVar
 import pytest
 from engine_tasks import (
     CleansUp,
+    Counts,
     DiesAt,
     FailsAtItsEnd,
     FailsBeside,
@@ -356,6 +357,17 @@ def test_an_error_that_may_pass_is_tried_again(processes: int, journal: Journal)
 
     assert journal.attempts(4) == 4
     assert local.notes == [f"split 4: attempt {n} failed, another follows: s3://b/a: slow down" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("processes", "error"),
+    [(1, ThrottledError("slow down")), (2, ThrottledError("slow down")), (2, None)],
+    ids=["here", "in a worker", "killed"],
+)
+def test_a_task_is_told_which_attempt_at_its_group_it_is(processes: int, error: Exception | None) -> None:
+    found = dict(LocalEngine(processes).run(Counts(4, 2, error), GROUPS))
+
+    assert found == {index: 2 if index == 4 else 0 for index in EVERY}  # of its group what was done before stays
 
 
 @pytest.mark.parametrize("processes", [1, 2])

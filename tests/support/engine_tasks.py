@@ -93,6 +93,27 @@ class RaisesAt:
             yield index
 
 
+@dataclass(frozen=True)
+class Counts:
+    """Which attempt made a result; that at one split dies, in its first attempts, or raises."""
+
+    index: int
+    attempts: int
+    error: Exception | None = None
+
+    def __call__(self, indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+        raise AssertionError("it is told which attempt it is")
+
+    def attempt(self, indexes: Sequence[int], number: int) -> Iterator[tuple[int, int]]:
+        for index in indexes:
+            if index == self.index and number < self.attempts:
+                if self.error is not None:
+                    raise self.error
+                os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(60)
+            yield index, number
+
+
 class WontTravelError(SegreaderError):
     """Pickles, and cannot be made again."""
 
