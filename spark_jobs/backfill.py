@@ -41,6 +41,7 @@ from spark_jobs.backfill_request import (
     loss_flags,
     parse_pairs,
     parse_request,
+    place_with_store,
     range_flags,
     renamed,
     require_bucket,
@@ -222,6 +223,7 @@ def backfill(**given: Any) -> int:
         absolute(given["target"]) if given["target"] is not None else os.curdir,
         given["target_credentials"] or given["credentials"],
         parse_pairs("--target-option", given["target_storage"]),
+        table=place_with_store(given),
     )
     require_bucket(given)
     job = Job(

@@ -18,7 +18,14 @@ from segreader.backfill.verify import DDL, SplitVerdict, Verification, VerifyTas
 from segreader.cli.exit_codes import ExitCode
 from segreader.errors import ObjectNotFoundError, OptionError, install_hint
 from segreader.plan.request import ReadOptions
-from spark_jobs.backfill_request import absolute, parse_pairs, require_target, table_place, verified_table_flags
+from spark_jobs.backfill_request import (
+    absolute,
+    parse_pairs,
+    place_with_store,
+    require_target,
+    table_place,
+    verified_table_flags,
+)
 from spark_jobs.command_line import engine_flag, master_flag, require_report_place, run, takes_spark
 from spark_jobs.report import shown_bytes
 
@@ -96,7 +103,10 @@ def verify(**given: Any) -> int:
         absolute(given["target"]) if table is None else table.location,
         given["target_credentials"],
         parse_pairs("--target-option", given["target_storage"]),
+        table=place_with_store(given),
     )
+    if table is not None:
+        destination = destination.of_table(table)
     target = destination.open()
     try:
         output = read_output(target, table)

@@ -210,7 +210,7 @@ class Job:
         return last.begins
 
     def _ledger_of(self, table: LakeTable) -> tuple[Destination, TargetStore]:
-        destination = replace(self.destination, location=table.location)
+        destination = self.destination.of_table(table)
         return destination, destination.open()
 
     def _put(self, target: TargetStore, plan: JobPlan, destination: Destination | None = None) -> Round:
@@ -298,6 +298,8 @@ class Job:
         """
         if self.table is None:
             return commit(one.target, one.plan, entries, cleans=cleans)
+        if one.destination.is_vended:  # what gave access when the round began may have expired
+            one = replace(one, target=one.destination.open())
         if one.committed:  # their entries are not needed to finish, only for the report
             entries = {**collect(one.target, one.plan), **entries}
         found = complete(one.plan, entries)

@@ -20,6 +20,8 @@ import pyarrow as pa
 from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import DoneEntry, read_done
 from segreader.backfill.job_splits import JobSplit, LostOffsets, SplitTexts
+from segreader.backfill.lake.place import TablePlace
+from segreader.backfill.lake.table import LakeTable
 from segreader.backfill.output import OutputOptions, done_name
 from segreader.backfill.source import (
     TASK_BYTES_AHEAD,
@@ -57,6 +59,8 @@ class Destination:
         location: a directory, or the URL of one in a bucket.
         credentials: name of the provider, as the option of the data source; see ``segreader.spark.credentials``.
         settings: storage options; a secret among them is ``env:VARIABLE``.
+        table: an Iceberg table whose catalog knows how its store is reached, in place of credentials and settings.
+        is_vended: whether the catalog gives that with the table: each process asks it, and asks again for each task.
 
     Raises:
         OptionError: one of them holds a credential.
@@ -65,6 +69,8 @@ class Destination:
     location: str
     credentials: str = "default"
     settings: Mapping[str, str] = field(default_factory=dict)
+    table: TablePlace | None = None
+    is_vended: bool = False
 
     def __post_init__(self) -> None:
         parse_provider(self.credentials)
@@ -75,6 +81,11 @@ class Destination:
                 found=redact(self.location),
                 hint="Name what gives credentials instead: default, env:PREFIX or module:callable",
             )
+
+    def of_table(self, table: LakeTable) -> Destination:
+        """The destination for the files of a table that is there; its catalog is asked what it gives."""
+        is_vended = self.table is not None and bool(table.vended())
+        return replace(self, location=table.location, is_vended=is_vended)
 
     def open(self) -> TargetStore:
         """The target, with the credentials that this process has."""
@@ -88,6 +99,8 @@ class Destination:
         return this_worker().target(self.location, self._storage())
 
     def _storage(self) -> Mapping[str, object]:
+        if self.table is not None and (given := self.table.storage(self.location, is_vended=self.is_vended)):
+            return given
         return resolve_storage(self.credentials, self.location, self.settings)
 
 

@@ -151,6 +151,10 @@ class DeltaLakeTable:
         """Where its files are."""
         return self._uri
 
+    def vended(self) -> Mapping[str, object]:
+        """Nothing: there is no catalog."""
+        return {}
+
     # Where it ends
 
     def end(self, partitions: Iterable[tuple[str, int]] = ()) -> TableEnd | None:
@@ -334,6 +338,8 @@ class DeltaLakeTable:
                         configuration={_PARTITION_BY: ", ".join(map(str, partition_by))} if partition_by else None,
                         storage_options=self._options,
                         raise_if_key_not_exists=False,
+                        # else a second try creates it once more, on top of what is there by then
+                        commit_properties=lake.CommitProperties(max_commit_retries=0),
                     )
             except StorageError:
                 if not self.exists:  # else of two at once the other one was first

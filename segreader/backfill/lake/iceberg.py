@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import pyarrow as pa
 
+from segreader.backfill.lake.iceberg_store import vended_options
 from segreader.backfill.lake.table import Compacted, TableEnd
 from segreader.backfill.output import PartitionField
 from segreader.backfill.writer import WrittenFile
@@ -125,6 +126,10 @@ class IcebergTable:
     @property
     def location(self) -> str:
         return (self._loaded or self._load()).location().rstrip("/")
+
+    def vended(self) -> Mapping[str, object]:
+        table = self._load()
+        return vended_options(table.location(), table.io.properties, self._catalog.properties)
 
     def partition_fields(self) -> tuple[PartitionField, ...]:
         """What the table is partitioned by.

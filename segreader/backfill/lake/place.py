@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Final
 
+from segreader.backfill.lake.iceberg_store import store_options
 from segreader.backfill.lake.table import LakeTable
 from segreader.errors import OptionError
 from segreader.spark.credentials import is_reference, resolve_storage
@@ -49,6 +50,23 @@ class TablePlace:
                     hint="Or write it into .pyiceberg.yaml",
                 )
 
+    def storage(self, location: str, *, is_vended: bool) -> Mapping[str, object]:
+        """Storage options for a table's files, as its catalog has them; nothing where it says nothing of the store.
+
+        Args:
+            location: the table's.
+            is_vended: whether the catalog gives some with the table: it is asked, and may give others each time.
+
+        Raises:
+            OptionError: as ``open``; or they are of a kind that files are not written with here.
+        """
+        if self.kind != "iceberg":
+            return {}
+        return self.open().vended() if is_vended else store_options(location, self._resolved())
+
+    def _resolved(self) -> dict[str, str]:
+        return {name: _value_of(name, text) for name, text in self.options.items()}
+
     def open(self) -> LakeTable:
         """The table, with the credentials that this process has.
 
@@ -58,9 +76,7 @@ class TablePlace:
         if self.kind == "iceberg":
             from segreader.backfill.lake.iceberg import open_iceberg  # one of the two formats is imported
 
-            return open_iceberg(
-                self.name, self.catalog, {name: _value_of(name, text) for name, text in self.options.items()}
-            )
+            return open_iceberg(self.name, self.catalog, self._resolved())
         if self.kind == "delta":
             from segreader.backfill.lake.delta import open_delta
 

@@ -104,6 +104,15 @@ class LakeTable(Protocol):
         Known once the table exists.
         """
 
+    def vended(self) -> Mapping[str, object]:
+        """Storage options that the catalog gives for its files, asked for anew; secrets are among them.
+
+        Nothing where the catalog gives none, and its own settings say all there is.
+
+        Raises:
+            OptionError: it gives access in a way that files are not written in here.
+        """
+
     def end(self, partitions: Iterable[tuple[str, int]] = ()) -> TableEnd | None:
         """Where it ends now, read anew from the catalog or the log; ``None`` where no job has committed to it.
 
