@@ -16,6 +16,7 @@ import pytest
 from chaos import DONE, Backfill, chosen, prove, torment
 from sample import every
 from spark_chaos import SparkChaos, leftovers, spark_chaos
+from spark_chaos_lake import SparkLakeChaos, chosen_on_cluster
 from spark_chaos_plan import VICTIMS, SparkBackfill, chosen_for_spark
 
 from segreader.backfill.output import OutputOptions
@@ -23,13 +24,18 @@ from segreader.backfill.output import OutputOptions
 TOPICS = ("multi", "txn-interleaved")
 
 
-def seeds() -> list[int]:
-    """What is run: each kind of victim as often as the others, with speculation on in every second four."""
+def seeds(kinds: int = 8, few: int = 30) -> list[int]:
+    """What is run: each kind of victim as often as the others, with speculation on in every second four.
+
+    Args:
+        kinds: how many seeds in a row have each of what there is.
+        few: how many are run where nobody asks for many.
+    """
     if (one := os.environ.get("CHAOS_SEED")) is not None:
         return [int(one)]
     if (many := os.environ.get("CHAOS")) is not None:
-        return [8 * SystemRandom().getrandbits(29) + number % 8 for number in range(int(many))]
-    return list(range(30))
+        return [kinds * SystemRandom().getrandbits(29) + number % kinds for number in range(int(many))]
+    return list(range(few))
 
 
 def by_speculation(seed: int) -> bool:
@@ -63,6 +69,20 @@ def test_a_backfill_on_a_cluster_that_is_struck_at_random_ends_exact(
 
     assert tally.hits[VICTIMS[seed % len(VICTIMS)]] >= 1
     require_exact(cluster, out, job)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark-chaos")
+@pytest.mark.parametrize("seed", seeds(kinds=18, few=9))
+def test_a_target_whose_rounds_on_a_cluster_are_struck_at_random_has_each_record_once(
+    tmp_path: Path, cluster: SparkChaos, seed: int
+) -> None:
+    chaos = SparkLakeChaos(chosen_on_cluster(seed), tmp_path, cluster)
+    chaos.torment(phases=2)
+    print(f"seed {seed}: {chaos.job}, {chaos.killed} killed")
+
+    assert chaos.killed >= 1
 
 
 @pytest.mark.exhaustive

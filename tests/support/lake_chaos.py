@@ -2,7 +2,7 @@
 
 A seed chooses the job, who is killed (the driver at a step or at a moment of the clock, or a worker at a step)
 and how the user calls it again. An undisturbed twin tells how many steps a run has, so that each is died at as often as
-the others. What there is in the end is held against a scan of the bucket.
+the others, and which commits. What there is in the end is held against a scan of the bucket.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from spark_jobs.verify import main as verify
 
 KINDS = ("parquet", "delta", "iceberg")
 TOPICS = ("txn-span", "nulls", "codec-zstd", "txn-interleaved", "small-many", "txn-abort", "codec-none")
+DIVIDED = ((), ("--partition-by", "day(timestamp)"), ("--partition-by", "topic, bucket(3, key)"))
+"""How a table is partitioned."""
 CREDENTIALS = ("--credentials", "lake_chaos_hook:mortal")
 _LONGEST = 90.0
 _MOST_RUNS = 25
@@ -57,7 +59,11 @@ class Victim(StrEnum):
     DRIVER_AT_STEP = "driver at a step"
     DRIVER_AT_MOMENT = "driver at a moment"
     WORKER = "worker"
+    EXECUTOR = "executor"  # Spark's
 
+
+ALONE = (Victim.DRIVER_AT_STEP, Victim.DRIVER_AT_MOMENT, Victim.WORKER)
+"""What there is to kill without Spark."""
 
 _COMMIT_BYTES = {
     Victim.DRIVER_AT_STEP: ("1", "8k", "1g"),
@@ -85,8 +91,8 @@ class LakeJob:
 def chosen(seed: int) -> LakeJob:
     """The job of a seed; nine seeds in a row have each kind of target with each kind of victim."""
     random = Random(seed)
-    kind, victim = KINDS[seed % 3], tuple(Victim)[seed // 3 % 3]
-    divided = random.choice(((), ("--partition-by", "day(timestamp)"), ("--partition-by", "topic, bucket(3, key)")))
+    kind, victim = KINDS[seed % 3], ALONE[seed // 3 % 3]
+    divided = random.choice(DIVIDED)
     settings = (
         *("--engine", "local", "--processes", "2" if victim is Victim.WORKER else "1"),
         *("--split-bytes", random.choice(("4k", "9k", "1m") if victim is not Victim.WORKER else ("4k", "9k"))),
@@ -135,7 +141,7 @@ class LakeChaos:
         self.job, self.place = job, place
         self.bucket = GrowingBucket(place / "bucket", *job.topics)
         self.target = Target(job.kind, place / "target")
-        self._twin = Target(job.kind, place / "twin")
+        self.twin = Target(job.kind, place / "twin")
         self._random = Random(job.seed ^ 0xC4A05)
         self._runs = 0
         self.killed = 0
@@ -147,11 +153,15 @@ class LakeChaos:
             self.bucket.upload(99 if phase == phases - 1 else self._random.randint(1, 2))
             self._phase(phase)
             require_exact(self.target, self.bucket, self.job.topics)
+        self._settle()
         require_clean(self.target)
+        commits, wanted = self.target.commits(), self.twin.commits()
+        assert wanted
+        assert commits == wanted, f"a commit too many, too few, or of something else: {commits}, not {wanted}"
 
     def _phase(self, phase: int) -> None:
         steps, seconds = self._undisturbed()
-        deaths = [self._random.random() for _ in range(self._random.choice((1, 1, 2)))]
+        deaths = self._deaths(phase)
         goes_on = phase > 0  # a first run that is killed is called again as it was, or with --continue
         for _ in range(_MOST_RUNS):
             share = deaths.pop(0) if deaths else None
@@ -166,10 +176,17 @@ class LakeChaos:
             goes_on = True
         raise AssertionError(f"{self.job}: not done after {_MOST_RUNS} runs")
 
+    def _deaths(self, phase: int) -> list[float]:
+        """When somebody is killed in this phase: after which share of the steps, or of the time."""
+        return [self._random.random() for _ in range(self._random.choice((1, 1, 2)))]
+
+    def _settle(self) -> None:
+        """Wait for what goes on although its driver was killed: nothing, without Spark."""
+
     def _undisturbed(self) -> tuple[int, float]:
         """How many steps the driver has in this phase, or each worker about, and how long it takes."""
         began = time.monotonic()
-        process = drive([*self.job.arguments(self.bucket.root, self._twin), "--continue"], self.place, "twin")
+        process = drive([*self.job.arguments(self.bucket.root, self.twin), "--continue"], self.place, "twin")
         assert _ended(process) == 0, f"{self.job}: {(self.place / 'twin.log').read_text()}"
         return int((self.place / "twin.steps").read_text()), time.monotonic() - began
 

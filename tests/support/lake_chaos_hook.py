@@ -2,7 +2,9 @@
 
 Steps are the calls that change a target, before and after each: those of files and of the ledger, and those by which
 tables are created, changed and committed to. A death is a file in the directory that ``DEATHS`` names, called
-``ROLE-STEP-NAME``: the first process of that role that comes so far takes the file away, and dies.
+``ROLE-STEP-NAME``: the first process of that role that comes so far takes the file away, and dies. In the role
+``executor`` a worker kills its executor. Where the name begins with ``all``, a driver dies together with its JVM; where
+it begins with ``jvm``, that dies alone.
 """
 
 from __future__ import annotations
@@ -131,10 +133,18 @@ def _role() -> str:
 def _die(death: Path, whose: str) -> None:
     with suppress(FileNotFoundError):
         death.unlink()  # one process alone
-        victim = os.getpid()
+        me, name = os.getpid(), death.name.split("-", 2)[2]
         if whose == "executor":  # the JVM that started the daemon that started this worker
-            victim = _parent(_parent(victim))
-        os.kill(victim, signal.SIGKILL)
+            os.kill(_parent(_parent(me)), signal.SIGKILL)
+        elif name.startswith("jvm"):
+            for child in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
+                with suppress(OSError):
+                    if _parent(child) == me:
+                        os.kill(child, signal.SIGKILL)
+        elif name.startswith("all"):
+            os.killpg(0, signal.SIGKILL)
+        else:
+            os.kill(me, signal.SIGKILL)
 
 
 def _parent(process: int) -> int:

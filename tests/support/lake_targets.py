@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,22 @@ class Target:
         from pyiceberg.catalog import load_catalog
 
         return load_catalog("default", **self.catalog_options).load_table("db.records").scan().to_arrow()
+
+    def commits(self) -> list[str]:
+        """What each commit to it says of where it ends, oldest first; of a directory, the splits of each round."""
+        if self.kind == "parquet":
+            rounds = [json.loads(path.read_text())["splits"] for path in sorted(self.files.glob("_manifest*.json"))]
+            return sorted(" ".join(split["split"] for split in one) for one in rounds)
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            told: list[dict[str, Any]] = DeltaTable(str(self.files)).history()[::-1]
+        else:
+            from pyiceberg.catalog import load_catalog
+
+            table = load_catalog("default", **self.catalog_options).load_table("db.records")
+            told = [dict(one.summary.additional_properties) for one in table.snapshots() if one.summary]
+        return [one["segreader.offsets"] for one in told if "segreader.offsets" in one]
 
     def keys(self) -> Counter[Key]:
         """Every record's place, and how often it is there."""

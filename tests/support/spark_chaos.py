@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from lake_chaos_hook import DEATHS
 from servers.process import dies_with_us
 from spark_chaos_hook import DAWDLE, TRAIL
 from spark_chaos_plan import VICTIMS, SparkBackfill, Strike, Tally, Victim
@@ -131,6 +132,7 @@ class SparkChaos:
 
     def __init__(self, master: str, directory: Path, trail: Path) -> None:
         self.tally = Tally()
+        self.deaths = _deaths_of(trail)
         self._master, self._directory, self._trail = master, directory, trail
         self._driver: Driver | None = None
         self._has_speculation = False
@@ -181,6 +183,29 @@ class SparkChaos:
     def driver(self, *, has_speculation: bool) -> Driver:
         """The driver; a new one where there is none, or where it was started with other settings."""
         return self._started(has_speculation)
+
+    @property
+    def told(self) -> str:
+        """The last that drivers have printed."""
+        return (self._directory / "driver.log").read_text(errors="replace")[-3000:]
+
+    def settle(self) -> None:
+        """Wait until nothing goes on whose driver or executor was killed."""
+        _wait(lambda: not any(map(self._is_left, map(int, filter(str.isdigit, os.listdir("/proc"))))), "they go on")
+
+    def _is_left(self, pid: int) -> bool:
+        """Whether a process is an executor of another driver of this cluster than the one that is there, or a worker
+        that does not belong to one that is.
+        """
+        is_worker = _is(pid, _WORKER)
+        if not is_worker and not _is(pid, _EXECUTOR):
+            return False
+        with suppress(OSError):
+            if f"{DEATHS}={self.deaths}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                above = parent(pid) if is_worker else pid
+                above = parent(above) if _is(above, _WORKER) else above
+                return self._driver is None or not _is(above, _EXECUTOR, self._driver.app)
+        return False
 
     def close(self) -> None:
         if self._driver is not None:
@@ -302,6 +327,7 @@ def spark_chaos(directory: Path) -> Iterator[SparkChaos]:
     """A cluster of two workers to kill things on, for the time of the block. Skips where there can be none."""
     trail = directory / "trail"
     trail.mkdir(parents=True)
+    _deaths_of(trail).mkdir()
     with standalone_cluster(directory, hosts=HOSTS, cores=3, more=_environment(trail)) as master:
         chaos = SparkChaos(master, directory, trail)
         try:
@@ -315,9 +341,14 @@ def _environment(trail: Path) -> dict[str, str]:
     path = os.pathsep.join([str(SUPPORT), environ["PYTHONPATH"]])
     return environ | {
         TRAIL: str(trail),
+        DEATHS: str(_deaths_of(trail)),
         "PYTHONPATH": path,
         "SPARK_DAEMON_MEMORY": "256m",
     }
+
+
+def _deaths_of(trail: Path) -> Path:
+    return trail.with_name("deaths")
 
 
 def leftovers(out: Path) -> list[str]:

@@ -19,14 +19,18 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from typing import Any, TextIO
 
+import lake_chaos_hook
 from pyspark.sql import SparkSession
 
+from segreader.backfill import task
 from spark_jobs import backfill, verify
 from spark_jobs.session import job_session
 
 REASON = "killed by chaos"
 _PROGRAMS: dict[str, Callable[[list[str]], int]] = {"backfill": backfill.main, "verify": verify.main}
 _ENDS_IN = 10.0
+
+vars(task)["_LEAST_TASK_BYTES"] = 1 << 11  # so little data would be the work of one task
 
 
 def main(master: str, ask: TextIO, answer: TextIO) -> None:
@@ -60,7 +64,7 @@ def _listen(spark: SparkSession, ask: TextIO, jobs: queue.SimpleQueue[Any], tell
 def _run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
     group = str(job["id"])
     spark.sparkContext.setJobGroup(group, group)
-    printed = io.StringIO()
+    printed, steps = io.StringIO(), lake_chaos_hook.steps_so_far()
     with redirect_stdout(printed):
         code = _PROGRAMS[job["program"]](job["arguments"])
     sys.stderr.write(printed.getvalue())
@@ -68,6 +72,7 @@ def _run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
     return {
         "code": code,
         "printed": printed.getvalue(),
+        "steps": lake_chaos_hook.steps_so_far() - steps,
         "ended": Counter(str(one.status()) for one in attempts),
         "copies": sum(bool(one.speculative()) for one in attempts),
     }
