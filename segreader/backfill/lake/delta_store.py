@@ -16,6 +16,10 @@ from segreader.storage.signed_url import Secret, redact
 _EMULATOR_URL: Final = "AZURITE_BLOB_STORAGE_URL"
 _EMULATOR_DEFAULT: Final = "http://127.0.0.1:10000"
 
+_RETRIES: Final = {"retry_timeout": "20s", "timeout": "60s"}
+"""How long one request is tried again where the store fails: delta-rs itself takes three minutes, for each request of a
+commit, and cannot be interrupted meanwhile."""
+
 
 def options_of_delta_rs(kind: Kind, options: StorageOptions) -> dict[str, str]:
     """Storage options under the names that delta-rs has for them."""
@@ -53,7 +57,7 @@ def options_of_delta_rs(kind: Kind, options: StorageOptions) -> dict[str, str]:
         given["allow_invalid_certificates"] = True
     if any(str(value).startswith("http://") for value in given.values()):
         given["allow_http"] = True
-    found = {}
+    found = dict(_RETRIES)
     for name, value in given.items():
         if value is not None:
             text = value.reveal() if isinstance(value, Secret) else value

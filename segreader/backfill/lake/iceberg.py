@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -370,7 +371,7 @@ class IcebergTable:
                 try:
                     updates, requirements = _prepared(producer)
                 except BaseException:
-                    producer._clean_all_uncommitted()
+                    _clean(producer)
                     raise
             failed = self._sent(table, updates, requirements, properties)
             if failed is None or self._load().metadata.snapshot_by_id(producer.snapshot_id) is not None:
@@ -378,7 +379,7 @@ class IcebergTable:
             if not isinstance(failed, CommitFailedException):
                 ours = _failure(failed, self.name)
                 raise ours.located(hint="See where the table ends before anything is tried again")
-            producer._clean_all_uncommitted()
+            _clean(producer)
             _pause(attempt)
         raise _crowded(self.name)
 
@@ -424,6 +425,23 @@ def _prepared(producer: _SnapshotProducer[Any]) -> UpdatesAndRequirements:
 
     updates, requirements = producer._commit()
     return tuple(map(renamed, updates)), requirements
+
+
+def _clean(producer: _SnapshotProducer[Any]) -> None:
+    """Remove the manifests of a snapshot that is not committed.
+
+    Where that fails, pyiceberg logs the store's own words, twice.
+    """
+    logger = logging.getLogger(type(producer).__module__)
+    logger.addFilter(_says_nothing)
+    try:
+        producer._clean_all_uncommitted()
+    finally:
+        logger.removeFilter(_says_nothing)
+
+
+def _says_nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 def _pause(attempt: int) -> None:

@@ -7,6 +7,7 @@ code if that looks like one, the exception's class, and words of our own.
 from __future__ import annotations
 
 import os
+import re
 import socket
 from types import TracebackType
 
@@ -37,6 +38,21 @@ _NO_CONNECTION = {
 _NO_HOST = {"ClientConnectorDNSError", "NameResolutionError", socket.gaierror.__name__}
 _OF_GCSFS = {"Forbidden": 403, "Bad Request": 400}
 """How texts of gcsfs begin where it keeps no status."""
+_FULL = ("QuotaExceeded", "StorageFull")
+"""How MinIO, Ceph and Swift say that nothing more fits, besides 507."""
+_ARROW_TEXT = re.compile(
+    r"AWS Error (\w{1,60})(?: \(HTTP status (\d{3})\))? during \w+ operation"
+    r"(?:: Unable to parse ExceptionName: (\w{1,60}))?"
+)
+_OF_ARROW: dict[str, tuple[int | None, str]] = {
+    "SLOW_DOWN": (503, "SlowDown"),
+    "SERVICE_UNAVAILABLE": (503, ""),
+    "INTERNAL_FAILURE": (500, "InternalError"),
+    "ACCESS_DENIED": (403, "AccessDenied"),
+    "NO_SUCH_BUCKET": (404, "NoSuchBucket"),
+    "NETWORK_CONNECTION": (None, "ConnectionLost"),
+}
+"""What pyarrow's client of S3 calls these answers, whose texts it quotes."""
 _NO_REGION = "InvalidRegionError"
 _ELSEWHERE = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
 
@@ -88,8 +104,12 @@ def storage_error(error: Exception, source: str, hint: str, *, listed: str | Non
     """
     chain = list(causes(error))
     names = {kind.__name__ for one in chain for kind in type(one).__mro__}
-    status = next(filter(None, map(_status, chain)), None) or _OF_GCSFS.get(str(error).partition(": ")[0])
+    status: int | None = next(filter(None, map(_status, chain)), None) or _OF_GCSFS.get(str(error).partition(": ")[0])
     code = next(filter(None, map(_code, chain)), "")
+    if status is None and not code and (of_arrow := _ARROW_TEXT.search(str(error))) is not None:
+        word, number, name = of_arrow.groups()
+        status, code = _OF_ARROW.get(word, (int(number) if number else None, shown_code(name or word)))
+        names |= {"ConnectionError"} if word == "NETWORK_CONNECTION" else set()
     found = f"status {status} {code}".rstrip() if status else code or _shown(error)
 
     def failed(kind: type[StorageError], message: str, hint: str | None = None) -> StorageError:
@@ -106,6 +126,10 @@ def storage_error(error: Exception, source: str, hint: str, *, listed: str | Non
         return failed(ObjectNotFoundError, "no such object", "Retention may have removed it since it was listed")
     if code in SKEWED:
         return failed(AccessDeniedError, "this machine's clock is off", "Set the clock, then read again")
+    if status == 507 or any(word in code for word in _FULL):
+        kind = AccessDeniedError if status == 403 else StorageError
+        advice = "Make room there, then run it again: what is finished stays"
+        return failed(kind, "the store is full, or a quota is used up", advice)
     if code in _ELSEWHERE or _NO_REGION in names:
         return failed(StorageError, "the bucket is in another region", "Set the storage option region, or endpoint_url")
     if isinstance(error, PermissionError) or status in (401, 403):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, cast
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 from segreader.storage.base import ObjectInfo
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 PART_SIZE = 16 << 20
 """Bytes of one request of a large object: S3 wants 5 MiB at least, Google a multiple of 256 KiB."""
 
-_FULL: Final = ("status 507", "QuotaExceeded", "StorageFull")
-"""How MinIO, Ceph and Swift say that nothing more fits."""
 _TRIES = 5
+_LONGEST_S = 20.0
+"""No try of ours begins later than that after the first one: the cloud's client has tried each for a while."""
 _BACK_OFF = BackOff()
 _log = logging.getLogger(__name__)
 
@@ -122,6 +122,7 @@ class BucketTarget:
         """
         key = self._key(name)
         self._require_conditions()
+        until = self._clock.monotonic() + _LONGEST_S
         for failures in range(1, _TRIES + 1):
             try:
                 with self._translated(name, "write"):
@@ -139,13 +140,19 @@ class BucketTarget:
                 pass
             except StorageError as error:
                 problem = error
-            if failures < _TRIES and self._clock.wait(self._closed, _BACK_OFF.seconds(failures) or 0.0):
+            if not self._goes_on(failures, until):
                 break
         raise StorageError(
             f"it is not known whether this object was written: {problem.message}",
             source=self.url(name),
             hint="It may still appear: keep what it names, and run again",
         ) from problem
+
+    def _goes_on(self, failures: int, until: float) -> bool:
+        """Wait for the next try; whether there is one."""
+        if failures >= _TRIES or self._clock.monotonic() > until:
+            return False
+        return not self._clock.wait(self._closed, _BACK_OFF.seconds(failures) or 0.0)
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object at once; one that is there is replaced."""
@@ -245,9 +252,6 @@ class BucketTarget:
                 )
             elif act == "read":
                 error.hint = "See whether the target is the right one"
-        elif any(sign in found for sign in _FULL):
-            error.message = "the store is full, or a quota is used up"
-            error.hint = "Make room there, then run it again: what is finished stays"
         elif isinstance(error, AccessDeniedError) and error.message == "the store refuses":
             error.message = f"the store refuses to {act}"
             error.hint = f"It needs {self._bucket.rights[act]}. {self._bucket.hint}"
@@ -259,15 +263,20 @@ class BucketTarget:
             StorageError: it is not so, or nothing can be written.
         """
         with self._probing:
-            if not self._keeps_conditions:
+            failures, until = 0, self._clock.monotonic() + _LONGEST_S
+            while not self._keeps_conditions:
                 name = unfinished_name()
                 try:
-                    self._race(name)
+                    problem = self._race(name)
                 finally:
                     self._forget(name)
-                self._keeps_conditions = True
+                self._keeps_conditions = problem is None
+                failures += 1
+                if problem is not None and not self._goes_on(failures, until):
+                    raise problem
 
-    def _race(self, name: str) -> None:
+    def _race(self, name: str) -> StorageError | None:
+        """Have writers meet; what went wrong if the store failed all but the last one, so that nothing is known."""
         rivals = [f"{number}".encode() for number in range(self._bucket.rivals)]
         with ThreadPoolExecutor(len(rivals)) as threads:
             problems = list(threads.map(lambda data: self._problem(name, data), rivals))
@@ -280,9 +289,12 @@ class BucketTarget:
                 kept = self._bucket.get(self._prefix + name)
         except ObjectNotFoundError:
             raise (late or next(filter(None, problems), None) or self._lax()) from None
+        if late is None and kept == b"late" and not winners:
+            return next(filter(None, problems))
         # Without a known winner, an answer was lost: the stored bytes show whose it was.
         if len(winners) > 1 or kept not in (winners or rivals) or late is None:
             raise self._lax()
+        return None
 
     def _problem(self, name: str, data: bytes) -> StorageError | None:
         """What went wrong when an object was to be made; ``None`` if it was made."""

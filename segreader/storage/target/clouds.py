@@ -40,6 +40,7 @@ class S3Target:
             "delete": "s3:DeleteObject",
         }
         self._filesystem = filesystem
+        self._filesystem.retries = 1  # botocore tries again; s3fs would do all of its tries five times over
         self._bucket = bucket
 
     def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
@@ -96,16 +97,31 @@ class _S3Upload:
         self._key = key
         self._upload = self._call("create_multipart_upload", key)["UploadId"]
         self._parts: list[dict[str, object]] = []
+        self._size = 0
 
     def add(self, data: bytes) -> None:
         number = len(self._parts) + 1
         answer = self._call("upload_part", self._key, UploadId=self._upload, PartNumber=number, Body=data)
         self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+        self._size += len(data)
 
     def finish(self, data: bytes) -> None:
         self.add(data)
         parts = {"Parts": self._parts}
-        self._call("complete_multipart_upload", self._key, UploadId=self._upload, MultipartUpload=parts)
+        try:
+            self._call("complete_multipart_upload", self._key, UploadId=self._upload, MultipartUpload=parts)
+        except Exception:  # or the answer was lost, and a second request found no such upload
+            if not self._is_there():
+                raise
+
+    def _is_there(self) -> bool:
+        """Whether the object is one of so many parts and bytes: S3's ETag ends with the number of parts."""
+        try:
+            found = self._call("head_object", self._key)
+        except Exception:  # the first error tells more
+            return False
+        tag = str(found.get("ETag", "")).strip('"')
+        return found.get("ContentLength") == self._size and tag.endswith(f"-{len(self._parts)}")
 
     def abort(self) -> None:
         self._call("abort_multipart_upload", self._key, UploadId=self._upload)
