@@ -319,9 +319,8 @@ def _compact(given: dict[str, Any]) -> int:
             hint="Name one that a backfill has written",
         )
     done = table.compact(parse_size(given["file_bytes"], "--file-bytes"))
-    click.echo(
-        f"{table.name}: {done.files_before:,} files, now {done.files_after:,}, {shown_bytes(done.size)} rewritten"
-    )
+    joined = f"{done.files_before:,} small files joined into {done.files_after:,} of {shown_bytes(done.size)}"
+    click.echo(f"{table.name}: {joined if done.files_after else 'no small files to join'}")
     return ExitCode.OK
 
 

@@ -137,7 +137,7 @@ def _output(report: RunReport) -> str:
     if report.table is None:
         return f"{report.target}/{_directories(report.plan)}"
     kind = "Iceberg" if report.table == "iceberg" else "Delta"
-    return f"the {kind} table {report.name} at {report.target}" if report.name else f"the {kind} table {report.target}"
+    return f"the {kind} table {report.name or report.target}"
 
 
 def _lost_line(found: Completeness) -> list[str]:

@@ -417,7 +417,9 @@ def test_small_files_are_joined_and_the_job_goes_on_behind_them(
     before = target.keys()
 
     assert main(["--compact", *target.flags]) == 0
-    assert "files, now" in capsys.readouterr().out
+    assert "small files joined into" in capsys.readouterr().out
+    assert main(["--compact", *target.flags]) == 0
+    assert "no small files to join" in capsys.readouterr().out
     assert target.keys() == before
     bucket.upload(9)
     assert _run(bucket, target, "--continue") == 0

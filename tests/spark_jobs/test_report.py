@@ -201,7 +201,7 @@ def test_a_later_round_says_that_there_was_more_before() -> None:
 def test_a_summary_of_a_table_names_it() -> None:
     table = continued(coverage(0, start=10, stop=13_000), table="iceberg", name="lake.db.orders")
     lines = describe_report(table).splitlines()
-    assert lines[-2] == "output   the Iceberg table lake.db.orders at build/out"
+    assert lines[-2] == "output   the Iceberg table lake.db.orders"
     assert lines[-1] == f"look     {look_command('', table='iceberg', name='lake.db.orders')}"
     unnamed = describe_report(replace(table, table="delta", name=""))
     assert "output   the Delta table build/out\n" in unnamed

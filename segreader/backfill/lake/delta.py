@@ -619,9 +619,7 @@ class DeltaLakeTable:
             except ConcurrentWriteError:
                 self._forget(store, [made.name for made, _ in joined])
                 raise
-        gone = {one.name for _, run in joined for one in run}
-        left = [one for one in active if one.name not in gone] + [made for made, _ in joined]
-        return Compacted(len(active), len(left), sum(one.size for one in left))
+        return Compacted(sum(len(run) for _, run in joined), len(joined), sum(made.size for made, _ in joined))
 
     def _replace(self, joined: Sequence[tuple[ActiveFile, tuple[ActiveFile, ...]]]) -> None:
         from deltalake.transaction import AddAction, RemoveAction

@@ -73,7 +73,7 @@ def flat_offsets(end: TableEnd | None) -> dict[tuple[str, str], int]:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What joining small files did: how many there were, how many there are, and their bytes."""
+    """What joining small files did: how many were joined, into how many, and the bytes of these; the others stay."""
 
     files_before: int
     files_after: int
