@@ -366,6 +366,32 @@ def test_verify_says_which_records_are_of_rounds_whose_ledger_is_lost(
     assert "1,905 records of multi-0 before offset 1905, of rounds whose ledger is lost: they were not checked" in told
 
 
+def test_a_segment_that_appears_late_amid_a_compacted_topic_is_not_noticed_as_the_page_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without it there is a gap as the log cleaner leaves them, and no plan says which segments there were."""
+    topic, target = "compacted-then-tiered", Target("parquet", tmp_path / "target")
+    bucket = GrowingBucket(tmp_path / "bucket", topic)
+    bucket.upload(99)
+    place = next((bucket.root / "kafka-tiered-storage").glob(f"{topic}-0-*"))
+    away = [(path, tmp_path / path.name) for path in place.glob(f"{71:020d}*")]
+    for path, other in away:
+        path.rename(other)
+    arguments = ["--location", str(bucket.root), "--topic", topic, "--engine", "local"]
+    assert main([*arguments, *target.flags, "--continue"]) == 0
+    for path, other in away:
+        other.rename(path)
+    capsys.readouterr()
+
+    assert main([*arguments, *target.flags, "--continue"]) == 0
+    assert "nothing new" in capsys.readouterr().out
+    assert verify([*target.flags, "--source"]) == 0
+    fresh = Target("parquet", tmp_path / "fresh")
+    assert main([*arguments, *fresh.flags]) == 0
+    assert [offset for _, _, offset in sorted(fresh.keys() - target.keys())] == [83, 85, 95]
+    assert "is *not* noticed" in (Path(__file__).parents[2] / "docs" / "how-to" / "backfill.md").read_text()
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_an_existing_table_is_refused_unless_the_job_goes_on(
     bucket: GrowingBucket, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
