@@ -10,7 +10,8 @@ import pytest
 from growing_bucket import CORPUS
 from lake_targets import Key, Target
 
-from segreader import scan
+from segreader import lake, scan
+from segreader.errors import DivergedPositionError
 from spark_jobs.backfill import main
 from spark_jobs.verify import main as verify
 
@@ -155,3 +156,16 @@ def test_a_target_of_another_history_is_told_and_nothing_is_written(
     fresh = Target(target.kind, tmp_path / "fresh")
     assert bucket.run(fresh) == 0
     assert fresh.keys() == bucket.keys()
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_append_raises_with_the_offset_from_which_another_history_begins(tmp_path: Path, isolation: str) -> None:
+    """Committed: where a transaction begins that is open where the histories part, as it may have ended otherwise."""
+    bucket, place = Bucket(tmp_path / "bucket", "diverged-txn", CLUSTER), tmp_path / "table"
+    bucket.upload(0, 2, 3)
+    assert lake.append(place, bucket.root, topic="diverged-txn", options={"isolationLevel": isolation}).records > 0
+    bucket.upload(1, 4)
+
+    with pytest.raises(DivergedPositionError) as seen:
+        lake.append(place, bucket.root, topic="diverged-txn", options={"isolationLevel": isolation})
+    assert seen.value.offset == {"read_committed": 27, "read_uncommitted": 34}[isolation]
