@@ -26,7 +26,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from enum import IntEnum
 from math import ceil
 from pathlib import Path
@@ -47,6 +47,7 @@ from segreader.errors import (
     UntrustedLocationError,
 )
 from segreader.plan.request import usable_cores
+from segreader.values import collect_seldom
 
 ATTEMPTS: Final = 4
 """How often a group is tried, as Spark's ``spark.task.maxFailures``."""
@@ -70,9 +71,15 @@ _READ_BYTES: Final = 1 << 18
 _TASK: Final = b"T"
 _GROUP: Final = b"G"
 _START: Final = (
-    "import sys; sys.path[:] = sys.argv[3:]; del sys.argv[3:]; "
+    "import sys; sys.path[:] = sys.argv[4:]; del sys.argv[4:]; "
     "from {module} import {name}; {name}(*map(int, sys.argv[1:]))"
 )
+_KEEPS_PAGES: Final = {"MIMALLOC_PURGE_DELAY": "-1"}
+"""Of Arrow's allocator: a split takes the memory that the one before it had, and its pages need not be made again."""
+
+_WITHOUT_NUMPY: Final = 18
+"""The first release of Arrow that needs no numpy, which costs 0.05 s of CPU in each worker."""
+
 _MEMORY_HINT: Final = (
     "Most likely the machine ran out of memory (`dmesg` tells): run again with fewer --processes, or a smaller "
     "--read-ahead-bytes; what is done stays done"
@@ -426,7 +433,9 @@ def _start(end: int, environment: dict[str, str], path: Sequence[str]) -> subpro
     """A process of this Python, with its flags and its path. Ctrl-C is the driver's: it starts with that blocked."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     program = _START.format(module=serve.__module__, name=serve.__name__)
-    command = [sys.executable, *flags, "-c", program, str(end), str(os.getpid()), *path]
+    arrow = getattr(sys.modules.get("pyarrow"), "__version__", "0")
+    numbers = end, os.getpid(), int(arrow.partition(".")[0])
+    command = [sys.executable, *flags, "-c", program, *map(str, numbers), *path]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(end,), env=environment)
@@ -474,7 +483,7 @@ class _Pool(Generic[_T]):
         self._path = [os.path.abspath(entry) for entry in sys.path]
         threads = max(1, allowed_cores() // processes)
         # Arrow, and what numpy multiplies with, would have as many threads in each process as there are cores
-        self._environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
+        self._environment = {"OMP_NUM_THREADS": str(threads), **_KEEPS_PAGES, **os.environ}
 
     def start(self) -> None:
         atexit.register(self.stop)  # its thread is no more when what is left of a program is let go of
@@ -667,11 +676,15 @@ def _error_of(pickled: bytes, text: str, may_pass: bool) -> BaseException:
     return error
 
 
-def serve(end: int, driver: int) -> None:
+def serve(end: int, driver: int, arrow: int) -> None:
     """The program of a worker: takes the task, then groups, from the socket ``end``, until the process ``driver`` ends.
 
     It ends with status 0 when it is told to, and by SIGTERM when it is stopped.
+
+    Args:
+        arrow: the major version of Arrow that the driver has; 0 where it has none.
     """
+    collect_seldom()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
@@ -680,7 +693,11 @@ def serve(end: int, driver: int) -> None:
     inbox: SimpleQueue[bytes] = SimpleQueue()
     try:
         threading.Thread(target=_listen, args=(channel, driver, inbox), daemon=True).start()
+        if arrow >= _WITHOUT_NUMPY:
+            with _left_out("numpy"):
+                leave_pandas_out()  # the task will import Arrow, as the driver has
         _work(channel, inbox)
+        gc.freeze()  # nor is it looked at when the process ends
     except _Stopped:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
@@ -737,6 +754,7 @@ def _work(channel: socket.socket, inbox: SimpleQueue[bytes]) -> None:
             else:
                 if "pyarrow" in sys.modules:
                     leave_pandas_out()
+                gc.freeze()
                 tell(_Tells.LOADED)
             continue
         try:
@@ -755,12 +773,26 @@ def _work(channel: socket.socket, inbox: SimpleQueue[bytes]) -> None:
             is_first = False
 
 
-class _NoPandas:
-    """A finder of modules that finds no pandas, and leaves all others to others."""
+class _Finder:
+    """A finder of modules that does not find these, and leaves all others to others."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is left out of this process", name=name)
+        if name in self._names:
+            raise ModuleNotFoundError(f"{name} is left out of this process", name=name)
+
+
+@contextmanager
+def _left_out(*names: str) -> Iterator[None]:
+    """What is imported in the block does without these packages, unless they are there."""
+    finder = _Finder(names)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def leave_pandas_out() -> None:
@@ -774,12 +806,8 @@ def leave_pandas_out() -> None:
         return
     import pyarrow as pa
 
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
+    with _left_out("pandas"):
         pa.scalar(0)
-    finally:
-        sys.meta_path.remove(finder)
 
 
 def _unusable(error: Exception) -> OptionError:
