@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import field, replace
 from decimal import Decimal
@@ -49,6 +49,7 @@ _ENCODINGS: Final = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY
 _STATISTICS: Final = ("topic", "partition", "offset", "timestamp")
 _DECODED: Final = ("key", "value")
 _LEVELS: Final = {"zstd": 1}
+_JOINED_GROUP_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +320,49 @@ class _Form:
             "column_encoding": _ENCODINGS,
             "write_statistics": list(dict.fromkeys([*_STATISTICS, *keys, *(leaf.parquet_path for leaf in decoded)])),
         }
+
+
+def write_joined(file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pq.FileMetaData:
+    """Write the records of several files of a table as one file, in the form that ``SplitWriter`` gives them.
+
+    Args:
+        file: what takes the bytes.
+        schema: of the file, as whose columns records are written.
+
+    Returns:
+        The footer.
+    """
+    leaves = [leaf for one in schema for leaf in _leaves(one.type, one.name, one.name) if one.name != "headers"]
+    texts = [leaf.parquet_path for leaf in leaves if pa.types.is_string(leaf.kind)]
+    plain = [leaf for leaf in leaves if not pa.types.is_binary(leaf.kind) or leaf.path == "key" or "." in leaf.path]
+    footers: list[pq.FileMetaData] = []
+    writer = pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        compression_level=_LEVELS["zstd"],
+        use_dictionary=list(dict.fromkeys([*_DICTIONARY, *texts])),
+        column_encoding={name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names},
+        write_statistics=[leaf.parquet_path for leaf in plain],
+        metadata_collector=footers,
+    )
+    with writer:
+        pending: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            pending.append(batch)
+            size += batch.nbytes
+            if size >= _JOINED_GROUP_BYTES:
+                _write_group(writer, pending, schema)
+                pending, size = [], 0
+        _write_group(writer, pending, schema)
+    return footers[0]
+
+
+def _write_group(writer: pq.ParquetWriter, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> None:
+    if batches:
+        rows = pa.Table.from_batches(batches).cast(schema)
+        writer.write_table(rows, row_group_size=rows.num_rows)
 
 
 @dataclass(slots=True)

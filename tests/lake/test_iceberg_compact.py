@@ -241,7 +241,7 @@ def test_a_store_that_fails_while_files_are_joined_leaves_nothing(
     table = opened(tmp_path)
     filled(table, [10, 20])
     before = parquet_in(tmp_path)
-    for where in ("segreader.backfill.lake.iceberg_compact._flush", "segreader.backfill.lake.iceberg_rows._as"):
+    for where in ("segreader.backfill.writer._write_group", "segreader.backfill.lake.iceberg_rows._as"):
         with monkeypatch.context() as patch:
 
             def fail(*_: Any) -> Any:

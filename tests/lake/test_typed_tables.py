@@ -160,6 +160,31 @@ def test_a_change_that_the_table_does_not_allow_ends_before_anything_is_written(
     assert _files(target) == before
 
 
+def test_joined_files_have_the_dictionaries_and_statistics_of_those_that_they_replace(target: Target) -> None:
+    asked = ("--value-fields", "id,status,shipping.street")
+    assert _typed(target, *asked, "--offsets", ":30") == 0
+    assert _typed(target, *asked, "--continue") == 0
+    before = [_forms(path) for path in files_of(target.files / "data")]
+    assert main(["--compact", *target.flags]) == 0
+
+    joined = [path for path in files_of(target.files / "data") if path.name.startswith("joined-")]
+    assert len(joined) == 2  # of two partitions
+    for path in joined:
+        form = _forms(path)
+        del form["timestampType"]  # it has statistics now
+        assert before[0] | form == before[0]
+    there = {(row["partition"], row["offset"]) for row in target.read().to_pylist()}
+    assert there == {(one.partition, one.offset) for one in truth(TOPIC)}
+    assert verify([*target.flags, "--source"]) == 0
+
+
+def _forms(path: Path) -> dict[str, tuple[bool, bool]]:
+    """Of each column of a file, whether it has a dictionary, and whether statistics."""
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    return {one.path_in_schema: (one.has_dictionary_page, one.is_stats_set) for one in columns}
+
+
 @pytest.mark.parametrize("how", ["null", "keep"])
 def test_values_that_are_not_what_their_schema_says_are_counted_and_the_job_goes_on(
     target: Target, how: str, capsys: pytest.CaptureFixture[str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from segreader.backfill.lake.delta_log import ActiveFile
 from segreader.backfill.lake.delta_rows import batch_rows, column_statistics
 from segreader.backfill.output import DATA
+from segreader.backfill.writer import write_joined
 from segreader.errors import StorageError
 
-_ROW_GROUP_BYTES: Final = 64 << 20
 Json = dict[str, Any]
 
 
@@ -78,27 +78,10 @@ def join_files(store: pa_fs.FileSystem, run: Sequence[ActiveFile], token: str, n
     directory = run[0].name.rpartition("/")[0]
     first, last = run[0].first_offset, run[-1].last_offset
     name = f"{directory}/joined-{first:020d}-{last + 1:020d}-{token}-{number}.parquet"
-    schema: pa.Schema | None = None
-    pending: list[pa.RecordBatch] = []
-    rows = 0
     with store.open_input_file(run[0].name) as source:
         schema = pq.read_schema(source)
-    with store.open_output_stream(name) as sink, pq.ParquetWriter(sink, schema, **_writing(schema)) as writer:
-
-        def flush() -> None:
-            if pending:
-                table = pa.Table.from_batches(pending)
-                writer.write_table(table, row_group_size=table.num_rows)
-                pending.clear()
-
-        for file in run:
-            with store.open_input_file(file.name) as source, pq.ParquetFile(source) as opened:
-                for batch in opened.iter_batches(batch_rows(opened.metadata), use_threads=False):
-                    rows += batch.num_rows
-                    pending.append(batch)
-                    if sum(one.nbytes for one in pending) >= _ROW_GROUP_BYTES:
-                        flush()
-        flush()
+    with store.open_output_stream(name) as sink:
+        rows = write_joined(sink, schema, _records(store, run)).num_rows
     counted = [file.rows for file in run]
     if None not in counted and sum(one or 0 for one in counted) != rows:
         raise StorageError(
@@ -120,16 +103,10 @@ def join_files(store: pa_fs.FileSystem, run: Sequence[ActiveFile], token: str, n
     )
 
 
-def _writing(schema: pa.Schema) -> dict[str, Any]:
-    """How a file is written: as ``SplitWriter`` does."""
-    binary = [field.name for field in schema if pa.types.is_binary(field.type)]
-    return {
-        "compression": "zstd",
-        "compression_level": 1,
-        "use_dictionary": ["topic", "partition", "timestampType"],
-        "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
-        "write_statistics": [field.name for field in schema if field.name not in binary],
-    }
+def _records(store: pa_fs.FileSystem, files: Sequence[ActiveFile]) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        with store.open_input_file(file.name) as source, pq.ParquetFile(source) as opened:
+            yield from opened.iter_batches(batch_rows(opened.metadata), use_threads=False)
 
 
 def _folded(trees: Sequence[Mapping[str, Any]], fold: Callable[[Sequence[Any]], Any]) -> Json:

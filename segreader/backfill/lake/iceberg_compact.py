@@ -5,9 +5,8 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, Final
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -19,12 +18,8 @@ from pyiceberg.table import FileScanTask, Table
 
 from segreader.backfill.lake.iceberg_rows import JOINED, bounds_of, offsets_of, rows_of
 from segreader.backfill.lake.iceberg_schema import arrow_schema_of
-from segreader.backfill.output import MIB
+from segreader.backfill.writer import write_joined
 from segreader.errors import ConcurrentWriteError
-
-_ROW_GROUP_BYTES: Final = 64 * MIB
-_DICTIONARY: Final = frozenset(("topic", "partition", "timestampType"))
-_ENCODINGS: Final = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
 
 
 def groups_to_join(table: Table, file_bytes: int) -> list[list[FileScanTask]]:
@@ -110,7 +105,7 @@ def join(table: Table, tasks: Sequence[FileScanTask]) -> DataFile:
     output = table.io.new_output(path)
     try:
         with output.create() as file:
-            footer = _write(table, tasks, file)
+            footer = write_joined(file, arrow_schema_of(table.schema(), with_ids=True), rows_of(table, tasks))
     except BaseException:
         remove(table, [path])
         raise
@@ -131,41 +126,6 @@ def join(table: Table, tasks: Sequence[FileScanTask]) -> DataFile:
     )
     made.spec_id = table.spec().spec_id
     return made
-
-
-def _write(table: Table, tasks: Sequence[FileScanTask], file: BinaryIO | Any) -> pq.FileMetaData:
-    schema = arrow_schema_of(table.schema(), with_ids=True)
-    footers: list[pq.FileMetaData] = []
-    names = [one.name for one in schema if one.name in _DICTIONARY or not _is_binary(one)]
-    encodings = {name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names}
-    writer = pq.ParquetWriter(
-        file,
-        schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=[name for name in names if name not in encodings],
-        column_encoding=encodings,
-        metadata_collector=footers,
-    )
-    with writer:
-        pending: list[pa.RecordBatch] = []
-        for batch in rows_of(table, tasks):
-            pending.append(batch)
-            if sum(one.nbytes for one in pending) >= _ROW_GROUP_BYTES:
-                _flush(writer, pending, schema)
-        _flush(writer, pending, schema)
-    return footers[0]
-
-
-def _flush(writer: pq.ParquetWriter, pending: list[pa.RecordBatch], schema: pa.Schema) -> None:
-    if pending:
-        rows = pa.Table.from_batches(pending).cast(schema)
-        pending.clear()
-        writer.write_table(rows, row_group_size=rows.num_rows)
-
-
-def _is_binary(one: pa.Field) -> bool:
-    return bool(pa.types.is_binary(one.type))
 
 
 def require_untouched(table: Table, tasks: Sequence[FileScanTask], name: str) -> None:
