@@ -192,7 +192,8 @@ def test_azures_emulator_at_an_address_where_deltalake_does_not_look_is_refused(
             options_of_delta_rs(Kind.AZURE, options)
         assert "Y2FuYXJ5" not in str(caught.value)
     monkeypatch.setenv(EMULATOR, "http://127.0.0.1:4711/")
-    assert options_of_delta_rs(Kind.AZURE, options) == {
+    found = options_of_delta_rs(Kind.AZURE, options)
+    assert {name: text for name, text in found.items() if name.startswith("azure_")} == {
         "azure_storage_account_name": "dev",
         "azure_storage_account_key": "Y2FuYXJ5",
         "azure_storage_use_emulator": "true",
