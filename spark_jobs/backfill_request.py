@@ -507,13 +507,13 @@ def require_compact(given: dict[str, Any]) -> None:
 
 
 def require_bucket(given: dict[str, Any]) -> None:
-    """Refuse settings of a store where the target is a directory.
+    """Refuse settings of a store and credentials where the target is a directory.
 
     Raises:
-        click.UsageError: it names the flag.
+        click.UsageError: it names the flags.
     """
     if given["target"] is not None and kind_of(given["target"]) is Kind.LOCAL:
-        _refuse(given, ("target_storage",), "a bucket, and the target is a directory")
+        _refuse(given, ("target_storage", "target_credentials"), "a bucket, and the target is a directory")
 
 
 def _refuse(given: dict[str, Any], names: Iterable[str], owner: str) -> None:

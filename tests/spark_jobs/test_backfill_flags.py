@@ -267,6 +267,7 @@ _SPARK_TABLE = ("--sink", "table", "--format", "delta")
         ((*_TABLE, "--hive", "--force"), "--hive and --force belong to files"),
         (("--target-option", "region=eu-west-1"), "--target-option belongs to a bucket"),
         ((*_TABLE, "--target-option", "region=eu-west-1"), "--target-option belongs to a bucket"),
+        (("--target-credentials", "default"), "--target-credentials belongs to a bucket"),
         (("--broker-credentials", "env:K"), "--broker-credentials belongs to --bootstrap-servers"),
         (("--broker-option", "a=b"), "--broker-option belongs to --bootstrap-servers"),
         (("--schema-registry-credentials", "env:R"), "--schema-registry-credentials belongs to --schema-registry"),
