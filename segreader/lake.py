@@ -5,17 +5,19 @@ The table says where it ends, so each record is in it once, whatever was killed 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from segreader.backfill.job import Job, local_engine
 from segreader.backfill.job_plan import DEFAULT_COMMIT_BYTES, DEFAULT_SPLIT_BYTES, JobRequest
+from segreader.backfill.lake.place import TablePlace
 from segreader.backfill.lake.table import LakeTable, Offsets
 from segreader.backfill.output import OutputOptions, parse_partition_by
 from segreader.backfill.report import Completeness
 from segreader.backfill.task import Destination
-from segreader.errors import OptionError
+from segreader.errors import OptionError, SegreaderError
 from segreader.isolation import IsolationLevel
 from segreader.spark.credentials import resolve_storage
 from segreader.values import dataclass
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     import pyiceberg.table
 
 __all__ = ["Appended", "append"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,9 @@ def append(
         processes: by default one for each core.
         credentials: name of what gives credentials for the location and the table: ``default``, ``env:PREFIX``,
             ``module:callable``.
-        storage_options: settings of the table's store for the processes that write; a secret is ``env:VARIABLE``.
+        storage_options: settings of the table's store for the processes that write; a secret is ``env:VARIABLE``. By
+            default, where the table's catalog vends credentials and its secrets are in ``.pyiceberg.yaml`` or the
+            environment, these processes ask the catalog.
 
     Raises:
         ConcurrentWriteError: somebody else wrote to the table meanwhile.
@@ -108,7 +114,9 @@ def append(
         commit_bytes=commit_bytes,
     )
     place = lake.location if lake.exists else lake.name if lake.kind == "delta" else os.curdir
-    job = Job(request=request, destination=Destination(place, credentials, settings), table=lake, goes_on=True)
+    by_name = None if settings or credentials != "default" else _by_name(table, lake)
+    destination = Destination(place, credentials, settings, table=by_name)
+    job = Job(request=request, destination=destination, table=lake, goes_on=True)
     done: list[Completeness] = []
     while not (one := job.begin()).has_nothing:
         with local_engine(one, processes) as engine:
@@ -122,6 +130,29 @@ def append(
         offsets={} if end is None else end.offsets,
         losses=tuple(text for found in done for text in found.losses),
     )
+
+
+def _by_name(table: Any, lake: LakeTable) -> TablePlace | None:
+    """An Iceberg table whose catalog vends credentials, so that processes that write can ask it themselves.
+
+    ``None`` where it vends none, or is not known by its name and what is no secret of its properties.
+    """
+    if lake.kind != "iceberg" or not lake.vended():
+        return None
+    place = TablePlace.without_secrets(lake.name, table.catalog.name, table.catalog.properties)
+    try:
+        place.open().vended()
+    except SegreaderError as error:
+        _log.warning(
+            "%s: its catalog gives access to its files, but processes that write cannot open the catalog %s by its "
+            "name (%s): they use what the cloud's client finds. Put the catalog's secrets into .pyiceberg.yaml or the "
+            "environment, or give storage_options",
+            lake.name,
+            table.catalog.name,
+            error,
+        )
+        return None
+    return place
 
 
 def _opened(table: Any, credentials: str, settings: Mapping[str, str]) -> LakeTable:

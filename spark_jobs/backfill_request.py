@@ -558,8 +558,9 @@ def table_place(given: dict[str, Any]) -> TablePlace | None:
 
 def place_with_store(given: dict[str, Any]) -> TablePlace | None:
     """The Iceberg table whose catalog says how its store is reached; ``None`` where the command line does."""
-    given_otherwise = given["target_storage"] or given["target_credentials"] not in (None, "default")
-    return None if given["to"] != "iceberg" or given_otherwise else table_place(given)
+    if given["to"] != "iceberg" or _flags_given(given, ("target_storage", "target_credentials")):
+        return None
+    return table_place(given)
 
 
 def _schemas(given: dict[str, Any]) -> dict[str, str]:

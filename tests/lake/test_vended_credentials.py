@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 from growing_bucket import GrowingBucket
+from pyiceberg.catalog import load_catalog
+from pyiceberg.utils.config import Config
 from servers.pool import ServerPool
 from servers.s3 import REGION, S3Server
 from servers.vending_catalog import TOKEN, VendingCatalog, vending_catalog
 
-from segreader import scan
+from segreader import lake, scan
+from segreader.backfill.lake.iceberg_schema import iceberg_schema
 from segreader.backfill.lake.iceberg_store import store_options, vended_options
 from segreader.backfill.lake.place import TablePlace
 from segreader.backfill.output import SCHEMA
@@ -109,6 +112,36 @@ def test_a_destination_asks_the_catalog_each_time_and_travels_without_a_secret(
     monkeypatch.delenv("TOKEN_OF_TESTS")
     with pytest.raises(OptionError, match="TOKEN_OF_TESTS"):
         pickle.loads(pickle.dumps(destination)).open()
+
+
+@pytest.mark.xdist_group("servers")
+@pytest.mark.parametrize("is_known", [True, False], ids=["by name", "of this process"])
+def test_append_has_processes_ask_a_catalog_that_they_know_by_its_name(
+    tmp_path: Path,
+    catalog: VendingCatalog,
+    server: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_known: bool,
+) -> None:
+    if is_known:
+        monkeypatch.setenv("PYICEBERG_CATALOG__VENDING__TOKEN", TOKEN)
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at the first import
+    opened = load_catalog("vending", type="rest", uri=catalog.uri, token=TOKEN)
+    opened.create_namespace("db")
+    table = opened.create_table("db.orders", iceberg_schema(SCHEMA))
+    bucket = GrowingBucket(tmp_path / "bucket", "multi")
+    bucket.upload()
+    if not is_known:  # what the cloud's client finds, then
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    done = lake.append(table, bucket.root, topic="multi", processes=1)
+    assert done.records == scan(str(bucket.root), topic="multi").to_arrow().num_rows
+    assert table.refresh().scan().count() == done.records
+    assert ("cannot open the catalog vending by its name" in caplog.text) is not is_known
+    assert TOKEN not in caplog.text
 
 
 def test_settings_of_the_catalog_itself_are_those_of_tasks_without_asking_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,10 @@ _AZURE: Final = {
 }
 _GOOGLE: Final = {"project": ("gcs.project-id",), "endpoint_url": ("gcs.service.host",)}
 _OF_KIND: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {Kind.S3: _S3, Kind.AZURE: _AZURE, Kind.GCS: _GOOGLE}
-_HINT: Final = "Give the tasks credentials of their own: --target-option or --target-credentials"
+_HINT: Final = (
+    "Give the tasks credentials of their own: --target-option, or --target-credentials default for those that the "
+    "cloud's client finds"
+)
 
 
 def store_options(location: str, properties: Mapping[str, str]) -> dict[str, object]:

@@ -43,12 +43,18 @@ class TablePlace:
         if self.kind != "iceberg":
             return
         for name, text in self.options.items():
-            if not is_reference(text) and (_SECRET.search(name) or redact(text) != text):
+            if _is_secret(name, text):
                 raise OptionError(
                     f"the catalog's {name} is a secret, and the command line of a job is seen by others",
                     expected=f"{name}=env:VARIABLE",
                     hint="Or write it into .pyiceberg.yaml",
                 )
+
+    @classmethod
+    def without_secrets(cls, name: str, catalog: str | None, properties: Mapping[str, str]) -> TablePlace:
+        """An Iceberg table of a catalog that is open; each process finds for itself what of it is secret."""
+        plain = {one: text for one, text in properties.items() if not _is_secret(one, str(text))}
+        return cls(kind="iceberg", name=name, catalog=catalog, options=plain)
 
     def storage(self, location: str, *, is_vended: bool) -> Mapping[str, object]:
         """Storage options for a table's files, as its catalog has them; nothing where it says nothing of the store.
@@ -82,6 +88,10 @@ class TablePlace:
 
             return open_delta(self.name, resolve_storage(self.credentials, self.name, self.options))
         raise OptionError("unknown format of a table", found=self.kind, expected="iceberg or delta")
+
+
+def _is_secret(name: str, text: str) -> bool:
+    return not is_reference(text) and (_SECRET.search(name) is not None or redact(text) != text)
 
 
 def _value_of(name: str, text: str) -> str:
