@@ -274,7 +274,9 @@ def _shares_of_container(folder: Path) -> Iterator[float]:
 def may_pass(error: BaseException) -> bool:
     """Whether another attempt may do better: the store, a broker or a registry failed, and did not refuse."""
     if isinstance(error, StorageError):
-        return not isinstance(error, _LASTING) and not any(
+        from segreader.storage.cloud.failure import is_full
+
+        return not (is_full(error) or isinstance(error, _LASTING)) and not any(
             isinstance(one, OSError) and one.errno in _LASTING_ERRNOS for one in _chain(error)
         )
     if isinstance(error, SchemaRegistryError):

@@ -17,6 +17,7 @@ import pytest
 from delta_lake import end_at, filled, log_of, made, read, rewrite_commit, split_files
 from deltalake.exceptions import CommitFailedError
 
+from segreader.backfill.lake import delta_store
 from segreader.backfill.lake.delta import DeltaLakeTable, open_delta
 from segreader.backfill.lake.table import TableEnd
 from segreader.backfill.output import SCHEMA
@@ -187,10 +188,11 @@ def test_a_commit_that_the_store_refuses_adds_nothing_and_shows_no_secret(
     end = filled(table, 10)
     files = split_files(table, made(10, 20))
 
-    def refuse(send: Callable[[], None]) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError("Generic S3 error: status 500: <Code>InternalError</Code> token=canary-4711")
 
-    around_commit(monkeypatch, refuse)
+    monkeypatch.setattr(delta_store, "_MOST_FAILURES", 2)
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", refuse)
     with pytest.raises(StorageError) as caught:
         table.commit(files, end, end_at(20))
     assert "canary" not in str(caught.value)

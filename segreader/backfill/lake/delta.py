@@ -32,7 +32,7 @@ from segreader.backfill.lake.delta_log import (
 from segreader.backfill.lake.delta_rows import DeltaFileReader, in_offset_order
 from segreader.backfill.lake.delta_schema import arrow_field, delta_fields, shown_type
 from segreader.backfill.lake.delta_stats import compact_json, file_stats, leaf_kinds, partition_values
-from segreader.backfill.lake.delta_store import DeltaFailures, options_of_delta_rs
+from segreader.backfill.lake.delta_store import DeltaFailures, Patience, options_of_delta_rs
 from segreader.backfill.lake.table import Compacted, TableEnd, flat_offsets, merged
 from segreader.backfill.output import SCHEMA, PartitionField, parse_partition_by
 from segreader.backfill.writer import WrittenFile
@@ -328,7 +328,8 @@ class DeltaLakeTable:
         """
         wanted = delta_fields(schema, partition_by)
         lake = _deltalake()
-        if not self.exists:
+        patience = Patience()
+        while not self.exists:
             try:
                 with self._failures():
                     lake.DeltaTable.create(
@@ -341,14 +342,20 @@ class DeltaLakeTable:
                         # else a second try creates it once more, on top of what is there by then
                         commit_properties=lake.CommitProperties(max_commit_retries=0),
                     )
-            except StorageError:
-                if not self.exists:  # else of two at once the other one was first
+            except StorageError as error:  # or of two at once the other one was first
+                if not self.exists and not patience.lasts(error):
                     raise
-        table = self._load()
-        _, patches = self._lacking(table, wanted, partition_by)
-        if patches:
-            with self._failures():
-                table.alter.add_columns([lake.Field.from_json(json.dumps(one)) for one in patches])
+        while True:
+            table = self._load()
+            _, patches = self._lacking(table, wanted, partition_by)
+            if not patches:
+                break
+            try:
+                with self._failures():
+                    table.alter.add_columns([lake.Field.from_json(json.dumps(one)) for one in patches])
+            except StorageError as error:  # or the answer was lost, and they are there
+                if not patience.lasts(error):
+                    raise
         self._asked = schema
         return {}
 
@@ -527,6 +534,7 @@ class DeltaLakeTable:
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
 
+        patience = Patience()
         for number in range(_TRIES):
             table = self._load()
             found = attempt(table)
@@ -549,9 +557,11 @@ class DeltaLakeTable:
                 if has_landed(self._load()):
                     return
             except StorageError as error:
+                # it may still arrive: then the next try finds it, or is refused, for it is of the same version
                 if self._is_known_to_have_landed(has_landed, error):
                     return
-                raise
+                if not patience.lasts(error):
+                    raise
             time.sleep(random.uniform(0, min(_LONGEST_WAIT_S, 0.05 * 2**number)))
         raise ConcurrentWriteError(
             "others commit to the table faster than this job",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import re
+import time
 from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
-from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError, StorageError
-from segreader.storage.cloud.failure import storage_error
+from segreader.errors import AccessDeniedError, ObjectNotFoundError, OptionError, SegreaderError, StorageError
+from segreader.storage.cloud.failure import as_of_target, is_full, storage_error
 from segreader.storage.options import Kind, StorageOptions
 from segreader.storage.signed_url import Secret, redact
 
@@ -19,6 +21,9 @@ _EMULATOR_DEFAULT: Final = "http://127.0.0.1:10000"
 _RETRIES: Final = {"retry_timeout": "20s", "timeout": "60s"}
 """How long one request is tried again where the store fails: delta-rs itself takes three minutes, for each request of a
 commit, and cannot be interrupted meanwhile."""
+
+_LONGEST_S: Final = 20.0
+_MOST_FAILURES: Final = 4
 
 
 def options_of_delta_rs(kind: Kind, options: StorageOptions) -> dict[str, str]:
@@ -115,6 +120,23 @@ def _emulator_options(endpoint: str, account: str) -> dict[str, object]:
     return {"azure_storage_use_emulator": True}
 
 
+class Patience:
+    """How often a write is tried that delta-rs does not try again, as it cannot know whether the first one arrived."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + _LONGEST_S
+        self._failures = 0
+
+    def lasts(self, error: StorageError) -> bool:
+        """Whether to try again, after a pause; not where the store refuses, or has failed for long."""
+        self._failures += 1
+        is_final = is_full(error) or isinstance(error, AccessDeniedError | ObjectNotFoundError)
+        if is_final or self._failures >= _MOST_FAILURES or time.monotonic() > self._until:
+            return False
+        time.sleep(random.uniform(0.5, 1) * 0.5 * 2 ** (self._failures - 1))
+        return True
+
+
 _STATUS: Final = re.compile(r"\bstatus(?: code)?:? ?(?:code )?(\d{3})\b|\b(40[0-9]|412|429|50[0-9]) [A-Z][a-z]+")
 _S3_CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _OF_A_STORE: Final = re.compile(r"://|Generic \w+ error|performing|object.store", re.IGNORECASE)
@@ -184,7 +206,7 @@ class DeltaFailures:
         scheme = urlsplit(self._source).scheme
         bucket = f"{scheme}://{urlsplit(self._source).netloc.rpartition('@')[2]}/" if scheme else None
         hint = "Check the credentials and rights that storage_options give, and those that deltalake finds"
-        return storage_error(error, self._source, hint, listed=bucket)
+        return as_of_target(storage_error(error, self._source, hint, listed=bucket))
 
 
 class _DeltaStoreError(Exception):

@@ -24,7 +24,7 @@ from segreader.errors import (
     StorageError,
     install_hint,
 )
-from segreader.storage.cloud.failure import storage_error
+from segreader.storage.cloud.failure import as_of_target, storage_error
 from segreader.storage.signed_url import redact
 
 if TYPE_CHECKING:
@@ -71,7 +71,18 @@ def open_iceberg(name: str, catalog: str | None, options: Mapping[str, str]) -> 
                 expected="properties of it",
                 hint="Give its uri as an option, in .pyiceberg.yaml or in the environment",
             ) from None
+    opened.properties.setdefault("s3.retry-strategy-impl", f"{__name__}.tries_of_s3")
     return IcebergTable(opened, tuple(name.split(".")))
+
+
+def tries_of_s3() -> Any:
+    """How often pyarrow tries a request to S3: as often as botocore does, for 8 s or so.
+
+    By default it takes three tries, and a store that throttles for two seconds would fail a commit.
+    """
+    from pyarrow.fs import AwsStandardS3RetryStrategy
+
+    return AwsStandardS3RetryStrategy(max_attempts=5)
 
 
 def _pyiceberg() -> Any:
@@ -516,4 +527,4 @@ def _failure(error: Exception, name: str) -> SegreaderError:
         )
     if isinstance(error, OSError) and ("ACCESS_DENIED" in str(error) or "HTTP response code 403" in str(error)):
         return AccessDeniedError("the store refuses", source=name, found=found, hint=_CREDENTIALS_HINT)
-    return storage_error(error, name, _CREDENTIALS_HINT)
+    return as_of_target(storage_error(error, name, _CREDENTIALS_HINT))

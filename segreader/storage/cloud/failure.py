@@ -53,6 +53,8 @@ _OF_ARROW: dict[str, tuple[int | None, str]] = {
     "NETWORK_CONNECTION": (None, "ConnectionLost"),
 }
 """What pyarrow's client of S3 calls these answers, whose texts it quotes."""
+_IS_FULL = "the store is full, or a quota is used up"
+_IS_AWAY = "no connection to the store"
 _NO_REGION = "InvalidRegionError"
 _ELSEWHERE = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
 
@@ -129,7 +131,7 @@ def storage_error(error: Exception, source: str, hint: str, *, listed: str | Non
     if status == 507 or any(word in code for word in _FULL):
         kind = AccessDeniedError if status == 403 else StorageError
         advice = "Make room there, then run it again: what is finished stays"
-        return failed(kind, "the store is full, or a quota is used up", advice)
+        return failed(kind, _IS_FULL, advice)
     if code in _ELSEWHERE or _NO_REGION in names:
         return failed(StorageError, "the bucket is in another region", "Set the storage option region, or endpoint_url")
     if isinstance(error, PermissionError) or status in (401, 403):
@@ -142,10 +144,26 @@ def storage_error(error: Exception, source: str, hint: str, *, listed: str | Non
         advice = "There may be no such account or bucket: see the name, the endpoint, and this machine's DNS"
         return failed(StorageError, "the store's host has no address", advice)
     if status is None and names & _NO_CONNECTION:
-        return failed(StorageError, "no connection to the store", "See the endpoint, the network and the proxy")
+        return failed(StorageError, _IS_AWAY, "See the endpoint, the network and the proxy")
     advice = "Open the location in the process that reads" if "fork-safe" in str(error) else ""
     message = "the store does not take the request" if status else "the store's client failed"
     return failed(StorageError, "the store failed to answer" if (status or 0) >= 500 else message, advice)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the store said that nothing more fits: trying again does not help."""
+    return isinstance(error, StorageError) and error.message == _IS_FULL
+
+
+def as_of_target(error: StorageError) -> StorageError:
+    """The same error, whose hint is for a job that writes."""
+    if isinstance(error, ThrottledError):
+        error.hint = "It stayed so for every try: run it again later; what is finished stays"
+    elif error.message == _IS_AWAY:
+        error.hint = "See the endpoint, the network and the proxy, then run it again: what is finished stays"
+    elif not error.hint and not isinstance(error, AccessDeniedError | ObjectNotFoundError):
+        error.hint = "Run it again: what is finished stays"
+    return error
 
 
 def _shown(error: Exception) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, cast
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 from segreader.storage.base import ObjectInfo
-from segreader.storage.cloud.failure import translated
+from segreader.storage.cloud.failure import as_of_target, is_full, translated
 from segreader.storage.cloud.pages import Pages, entries
 from segreader.storage.retry import BackOff, Clock
 from segreader.storage.signed_url import redact
@@ -137,7 +137,8 @@ class BucketTarget:
             except AccessDeniedError:
                 raise
             except ObjectNotFoundError:
-                pass
+                if is_full(problem):
+                    raise problem from None
             except StorageError as error:
                 problem = error
             if not self._goes_on(failures, until):
@@ -145,7 +146,8 @@ class BucketTarget:
         raise StorageError(
             f"it is not known whether this object was written: {problem.message}",
             source=self.url(name),
-            hint="It may still appear: keep what it names, and run again",
+            found=problem.found,
+            hint="It may still appear; run it again: what is finished stays",
         ) from problem
 
     def _goes_on(self, failures: int, until: float) -> bool:
@@ -236,6 +238,7 @@ class BucketTarget:
                 yield
         except StorageError as error:
             self._explain(error, act)
+            as_of_target(error)
             raise
 
     def _explain(self, error: StorageError, act: str) -> None:
