@@ -130,6 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         collect_seldom()
         # pyarrow imports numpy, whose OpenBLAS starts a thread for each core that nothing here uses.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        if sys.argv[1:2] == ["backfill"]:  # Arrow's row groups come and go, and their pages need not
+            os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "--debug" not in arguments and arguments[:1] != ["backfill"]:
         logging.lastResort = _Notes()  # or Python prints what libraries log as warnings, with their tracebacks
