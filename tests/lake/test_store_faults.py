@@ -311,6 +311,18 @@ def test_columns_of_a_delta_table_are_added_once_though_an_answer_is_lost(
     assert [field.name for field in there.schema().fields][-1] == "price"
 
 
+def test_a_listing_of_a_delta_table_that_breaks_off_is_asked_for_again(server: S3Server, store: FaultyS3) -> None:
+    table = open_delta(
+        f"s3://{server.bucket}/{uuid.uuid4().hex}", server.storage_options | {"endpoint_url": store.endpoint}
+    )
+    table.prepare(SCHEMA, ())
+
+    with store.failing(Rule(Fault.CUT_ANSWER, "GET.*list-type", times=2)) as seen:
+        assert table.exists
+        assert table.end() is None
+    assert seen.rules[0].hit == 2
+
+
 def _seeded(seed: int) -> tuple[str, list[list[Rule]]]:
     """A kind of target, and what fails in each of three runs."""
     random = Random(seed)
@@ -326,7 +338,7 @@ def _seeded(seed: int) -> tuple[str, list[list[Rule]]]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("seed", range(12))
 def test_any_faults_that_pass_leave_each_record_there_once(
     seed: int,
     server: S3Server,
@@ -363,10 +375,11 @@ def _require_recovery(lake: Lake, fault: Fault, pattern: str, capfd: pytest.Capt
         with lake.store.failing(Rule(fault, pattern)) as seen:
             code = lake.run(*more)
         assert seen.rules[0].hit > 0
-        line = told(capfd, lake)
         wanted, text = SAID[fault]
-        assert (code, text in line) == (wanted, True), line
-        assert "run it again" in line.replace("Run", "run"), line
+        if code != 0 or fault is not Fault.LOST_ANSWER:  # what was written is looked for where no answer comes
+            line = told(capfd, lake)
+            assert (code, text in line) == (wanted, True), line
+            assert "run it again" in line.replace("Run", "run"), line
         assert lake.run(*again) == 0, capfd.readouterr().err
         lake.require_exact(capfd)
         lake.bucket.upload(9)
@@ -397,7 +410,7 @@ def test_a_store_that_fails_for_good_while_files_are_written_is_one_line_and_the
         pytest.param(kind, fault, pattern, id=f"{kind}-{fault}-{number}")
         for kind in KINDS
         for number, pattern in enumerate(WRITES[kind])
-        for fault in Random(number).sample(sorted(SAID), 2)
+        for fault in Random(f"{kind}-{number}").sample(sorted(SAID), 1)
     ],
     indirect=["lake"],
 )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -45,12 +45,14 @@ from segreader.errors import (
     install_hint,
 )
 from segreader.storage.base import read_each
+from segreader.storage.cloud.failure import is_away
 from segreader.storage.options import Kind, StorageOptions, find_storage_options, kind_of
 from segreader.storage.signed_url import redact
 
 if TYPE_CHECKING:
     import deltalake
 
+_T = TypeVar("_T")
 _TRIES: Final = 8
 _LONGEST_WAIT_S: Final = 2.0
 _PARTITION_BY: Final = "segreader.partition-by"
@@ -143,8 +145,7 @@ class DeltaLakeTable:
     @property
     def exists(self) -> bool:
         """Whether it is there."""
-        with self._failures():
-            return bool(_deltalake().DeltaTable.is_deltatable(self._uri, self._options))
+        return self._looked(lambda: bool(_deltalake().DeltaTable.is_deltatable(self._uri, self._options)))
 
     @property
     def location(self) -> str:
@@ -669,9 +670,22 @@ class DeltaLakeTable:
     # Access
 
     def _load(self, version: int | None = None) -> deltalake.DeltaTable:
-        with self._failures():
+        def load() -> deltalake.DeltaTable:
             table: deltalake.DeltaTable = _deltalake().DeltaTable(self._uri, version, self._options)
             return table
+
+        return self._looked(load)
+
+    def _looked(self, look: Callable[[], _T]) -> _T:
+        """What a call finds that changes nothing; delta-rs does not ask again where a listing breaks off."""
+        patience = Patience()
+        while True:
+            try:
+                with self._failures():
+                    return look()
+            except StorageError as error:
+                if not is_away(error) or not patience.lasts(error):
+                    raise
 
     def _store(self, table: deltalake.DeltaTable) -> pa_fs.FileSystem:
         from deltalake.fs import DeltaStorageHandler

@@ -141,6 +141,7 @@ _STATUS: Final = re.compile(r"\bstatus(?: code)?:? ?(?:code )?(\d{3})\b|\b(40[0-
 _S3_CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _OF_A_STORE: Final = re.compile(r"://|Generic \w+ error|performing|object.store", re.IGNORECASE)
 """In texts that may quote an answer."""
+_BROKEN_OFF: Final = re.compile(r"\bbody error|reading a body|connection (?:closed|reset)")
 _LONGEST_TEXT: Final = 200
 _NO_DIRECTORY: Final = re.compile(r"Could not create local directory.*\bcode: (\d{1,3})\b", re.DOTALL)
 """deltalake raises it as ``TableNotFoundError``, as if there had been a table to find."""
@@ -203,6 +204,8 @@ class DeltaFailures:
                     found=redact(text.partition("\n")[0])[:_LONGEST_TEXT],
                     hint="See the version of deltalake, and the features of the table: DESCRIBE DETAIL",
                 )
+        elif _BROKEN_OFF.search(text):
+            error = ConnectionError()
         scheme = urlsplit(self._source).scheme
         bucket = f"{scheme}://{urlsplit(self._source).netloc.rpartition('@')[2]}/" if scheme else None
         hint = "Check the credentials and rights that storage_options give, and those that deltalake finds"

@@ -155,6 +155,11 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, StorageError) and error.message == _IS_FULL
 
 
+def is_away(error: BaseException) -> bool:
+    """Whether the store could not be reached, or broke off."""
+    return isinstance(error, StorageError) and error.message == _IS_AWAY
+
+
 def as_of_target(error: StorageError) -> StorageError:
     """The same error, whose hint is for a job that writes."""
     if isinstance(error, ThrottledError):
