@@ -8,6 +8,7 @@ Every field has a default, or the error could not be unpickled on a Spark driver
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, Self
 
 PACKAGES: Final = {
@@ -33,6 +34,17 @@ def install_hint(extra: str) -> str:
     It names the packages, not ``segreader`` with the extra: this library is on no package index.
     """
     return f"pip install {' '.join(map(repr, PACKAGES[extra]))}"
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str | None:
+    """The question whether one of the names that exist was meant, for the ``hint`` of an error; ``None`` if none is
+    close.
+    """
+    from difflib import get_close_matches
+
+    folded = {one.casefold(): one for one in known}
+    close = [folded[one] for one in get_close_matches(name.casefold(), folded)]
+    return f"Did you mean {' or '.join(close)}?" if close else None
 
 
 VARIABLES_HINT: Final = "docs/reference/environment.md lists what it may be"

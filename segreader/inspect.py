@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from typing import Final
 
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionPlace
-from segreader.catalog.listing import NEWEST, PartitionLog, Wanted, find_places, find_wanted, read_place
+from segreader.catalog.listing import NEWEST, PartitionLog, Wanted, find_places, find_wanted, missing_error, read_place
 from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata, from_metadata
 from segreader.errors import ObjectNotFoundError
 from segreader.format.checkpoints import LeaderEpochs
@@ -227,12 +227,9 @@ def places_of(
     places, everything = find_wanted(source.store, source.prefix, source.layouts, wanted)
     missing = set(wanted.partitions or ()) - {place.partition.partition for place in places}
     if not places or missing:
-        there = dict.fromkeys(str(place.partition) for place in everything)
-        what = f"topic {wanted.topic!r}" if wanted.topic is not None else "what is asked for"
-        if missing:
-            what = f"partition {', '.join(map(str, sorted(missing)))}" + (f" of {what}" if wanted.topic else "")
-        shown = ", ".join(list(there)[:8]) + (f" and {len(there) - 8} more" if len(there) > 8 else "")
-        raise ObjectNotFoundError(f"{what} is not here", source=source.shown, found=shown)
+        have = {place.partition.partition for place in places}
+        error = missing_error((place.partition for place in everything), have, source.shown, wanted)
+        raise error or ObjectNotFoundError("what is asked for is not here", source=source.shown)
     return places
 
 

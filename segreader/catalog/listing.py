@@ -26,7 +26,14 @@ from segreader.catalog.layouts.base import (
     PartitionFiles,
     PartitionPlace,
 )
-from segreader.errors import AmbiguousTopicError, FormatError, ObjectNotFoundError, PlanError, UnknownLayoutError
+from segreader.errors import (
+    AmbiguousTopicError,
+    FormatError,
+    ObjectNotFoundError,
+    PlanError,
+    UnknownLayoutError,
+    nearest_hint,
+)
 from segreader.format.batch import COMMON_SIZE, check_common
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.message_set import parse_message_set_entry
@@ -320,7 +327,7 @@ def list_places(
     places, everything = find_wanted(store, prefix, layouts, wanted, is_live)
     if _lacks_some(places, partitions):
         have = {place.partition.partition for place in places}
-        _refuse_missing([place.partition for place in everything], have, source, wanted)
+        raise _missing([place.partition for place in everything], have, source, wanted)
     refuse_two_topics(places, source, is_named=wanted.topic is not None and not may_have_ids)
     return places
 
@@ -435,27 +442,63 @@ def _refuse_two_layouts(
                 )
 
 
-def _refuse_missing(there: Sequence[TopicIdPartition], have: set[int], source: str, wanted: Wanted) -> None:
-    topics = sorted({one.topic for one in there})
-    if wanted.topic is not None and wanted.topic not in topics:
-        shown = ", ".join(topics[:8]) + (f" and {len(topics) - 8} more" if len(topics) > 8 else "")
-        raise ObjectNotFoundError(f"topic {wanted.topic!r} is not here", source=source, found=shown)
-    of_topic = [one for one in there if wanted.topic is None or one.topic == wanted.topic]
-    ids = sorted({one.topic_id or "none" for one in of_topic})
-    if wanted.topic_id is not None and wanted.topic_id not in ids:
-        raise ObjectNotFoundError(f"topic id {wanted.topic_id} is not here", source=source, found=", ".join(ids))
-    missing = sorted(set(wanted.partitions or ()) - have)
-    if not missing:
-        raise ObjectNotFoundError(
-            "nothing here is live: the metadata topic calls all of it deleted",
-            source=source,
-            hint="Read what is left of it without the metadata topic, by the listing alone",
-        )
-    raise ObjectNotFoundError(
-        f"partition {', '.join(map(str, missing))} is not here",
+def _missing(there: Sequence[TopicIdPartition], have: set[int], source: str, wanted: Wanted) -> ObjectNotFoundError:
+    if (error := missing_error(there, have, source, wanted)) is not None:
+        return error
+    return ObjectNotFoundError(
+        "nothing here is live: the metadata topic calls all of it deleted",
         source=source,
-        found="partitions " + ", ".join(str(one.partition) for one in of_topic),
+        hint="Read what is left of it without the metadata topic, by the listing alone",
     )
+
+
+def missing_error(
+    there: Iterable[TopicIdPartition], have: Collection[int], source: str, wanted: Wanted
+) -> ObjectNotFoundError | None:
+    """The error that says which topic, topic id or partition is not there, and which ones are; ``None`` where none of
+    these is lacking.
+
+    Args:
+        there: every partition at the location.
+        have: the numbers of those that were found of what is wanted.
+        source: the location, as it may be shown.
+    """
+    partitions = list(there)
+    topics = sorted({one.topic for one in partitions})
+    if wanted.topic is not None and wanted.topic not in topics:
+        return ObjectNotFoundError(
+            f"topic {wanted.topic!r} is not here",
+            source=source,
+            found=_some(topics) or "no topic",
+            hint=nearest_hint(wanted.topic, topics),
+        )
+    of_topic = [one for one in partitions if wanted.topic is None or one.topic == wanted.topic]
+    ids = sorted({one.topic_id or "none" for one in of_topic})
+    if wanted.topic_id not in (None, NEWEST, *ids):
+        return ObjectNotFoundError(f"topic id {wanted.topic_id} is not here", source=source, found=_some(ids))
+    if not (missing := sorted(set(wanted.partitions or ()) - set(have))):
+        return None
+    what = f"partition {', '.join(map(str, missing))}" + (f" of topic {wanted.topic!r}" if wanted.topic else "")
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for one in of_topic:
+        numbers[one.topic].add(one.partition)
+    shown = [f"{topic} has partition{'s' * (len(some) > 1)} {_ranges(some)}" for topic, some in sorted(numbers.items())]
+    return ObjectNotFoundError(f"{what} is not here", source=source, hint=_some(shown) or None)
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Numbers as people write them: ``0-3, 7``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return _some([str(first) if first == last else f"{first}-{last}" for first, last in runs])
 
 
 def find_listed_segments(store: ObjectStore, *, topic: str | None, partition: int | None) -> list[Segment]:

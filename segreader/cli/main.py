@@ -88,6 +88,18 @@ class _Verbs(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with the names that may have been meant: click before 8.4 does not say them."""
+        name = args[0]
+        if name not in _VERBS and not name.startswith("-"):
+            from segreader.errors import nearest_hint
+
+            hint = nearest_hint(name, _VERBS) or "segreader --help lists the commands"
+            raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
 
 def _print_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:

@@ -351,7 +351,7 @@ def test_tables_say_the_same_for_eyes(tmp_path: Path, ls: Ls) -> None:
     ("arguments", "code", "said"),
     [
         ([], 2, "LOCATION"),
-        (["{}", "b"], 3, "topic 'b' is not here; found a-0"),
+        (["{}", "b"], 3, "topic 'b' is not here; found a"),
         (["{}", "a/4"], 3, "partition 4 of topic 'a' is not here"),
         (["{}", "a/x"], 2, "name/partition"),
         (["{}", "a", "--topic", "a"], 2, "twice"),
