@@ -28,7 +28,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-backfill bench-storage bench-values bench-spark bench-kafka bench-spark-values bench-broker bench-loader test-asan mutants wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-backfill bench-storage bench-values bench-spark bench-kafka bench-spark-values bench-broker bench-loader test-asan mutants wheel release clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -98,7 +98,7 @@ docs: $(DOCS)/.made  ## build the documentation into build/site, and check its l
 fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 	$(BIN)/python -m fixtures.make
 
-chaos: $(VENV)/.dev java  ## kill 200 backfills on a cluster, 200 in one process and 200 that go on, and prove each output (CHAOS=n)
+chaos: $(VENV)/.dev java  ## kill backfills 200 times: on a cluster, in one process, in tables and as they go on; prove each output (CHAOS=n)
 	CHAOS=$(or $(CHAOS),200) $(BIN)/pytest -q -k at_random tests/spark_jobs/test_backfill_chaos.py
 	CHAOS=$(or $(CHAOS),200) $(BIN)/pytest -q tests/lake/test_chaos.py
 
@@ -175,6 +175,9 @@ wheel: $(VENV)/.dev  ## build dist/segreader-*.whl
 	rm -rf build/lib* build/bdist* dist
 	$(BIN)/python -m build --wheel --quiet
 	@ls dist
+
+release: $(VENV)/.dev  ## build sdist and wheels, try them in clean environments, check their metadata, say how to publish
+	bash .ci/release
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info segreader/format/_*.so
