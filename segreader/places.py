@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from functools import wraps
@@ -85,6 +84,7 @@ class SecretReference:
             raise self._failed(f"the file cannot be read: {reason}", "Name a file with the secret alone") from None
 
     def _of_command(self) -> str:
+        import shlex
         import subprocess
 
         hint = "Run it by itself to see why: what it prints is shown nowhere here"
@@ -231,8 +231,14 @@ def near_name(text: str, environ: Mapping[str, str] | None = None) -> str | None
     return near[0] if near else None
 
 
-def at_places(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """A function that takes a location, as ``segreader.scan``, which then takes a place by its name as well."""
+def at_places(
+    function: Callable[_P, _T], also: Callable[[Place, dict[str, Any]], dict[str, Any]] | None = None
+) -> Callable[_P, _T]:
+    """A function that takes a location and other arguments of ``segreader.scan``, which then takes places by name, too.
+
+    Args:
+        also: is given the place and the arguments made of it, and returns those that are used.
+    """
 
     @wraps(function)
     def at(*positional: Any, **given: Any) -> Any:
@@ -241,7 +247,9 @@ def at_places(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if found is None:
             return function(*positional, **given)
         place, rest = found
-        return function(**place.arguments(with_topic(rest, given | {"location": None})))  # type: ignore[call-arg]
+        made = place.arguments(with_topic(rest, given | {"location": None}))
+        by_name: Callable[..., _T] = function
+        return by_name(**(made if also is None else also(place, made)))
 
     return at
 
@@ -311,7 +319,7 @@ def _place(name: str, table: Mapping[str, object], file: Path) -> Place:
     made: dict[str, Any] = {}
     for key, value in table.items():
         if key == "storage_options":
-            made[key] = _storage_options(source, value, made_of(table), file.parent)
+            made[key] = _storage_options(source, value, _kind(table), file.parent)
         elif key == "broker_options":
             made[key] = _broker_options(source, value, file.parent)
         else:
@@ -324,11 +332,18 @@ def _place(name: str, table: Mapping[str, object], file: Path) -> Place:
         )
     if not {"location", "rsm_config", "bootstrap_servers"} & made.keys():
         raise OptionError("the place has no location", source=source, hint='Write location = "s3://bucket/prefix"')
+    if (
+        "broker_options" in made
+        and "bootstrap_servers" not in made
+        and not made.get("location", "").lower().startswith("kafka://")
+    ):
+        raise OptionError(
+            "broker_options are of no brokers", source=source, hint='Write bootstrap_servers = "host:9092"'
+        )
     return Place(name=name, source=str(file), **made)
 
 
-def made_of(table: Mapping[str, object]) -> Kind | None:
-    """The kind of store of a section, by its location."""
+def _kind(table: Mapping[str, object]) -> Kind | None:
     location = table.get("location")
     return kind_of(location) if isinstance(location, str) else None
 

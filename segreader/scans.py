@@ -17,6 +17,7 @@ from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundErro
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
+from segreader.places import Place, at_places
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.request import (
     DEFAULT_COLUMNS,
@@ -372,6 +373,21 @@ def decoded_columns(
     return {"columns": names, **made}
 
 
+def _with_schemas(place: Place, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``scan`` with the schemas that a place has for the topic."""
+    topic, known = given.get("topic"), place.schemas or place.schema_registry
+    if known is None or topic is None or given.get("key") is not None or given.get("value") is not None:
+        return given
+    from segreader.typed.reader_schema import learn_subjects
+
+    return given | learn_subjects(known, topic)
+
+
+takes_places = partial(at_places, also=_with_schemas)
+"""A decorator: a function with the arguments of ``scan`` takes a place by its name as its location."""
+
+
+@takes_places
 def scan(
     location: str | os.PathLike[str] | None = None,
     *,
@@ -417,7 +433,8 @@ def scan(
     """A scan of the records at a location, or of a live topic; it reads when you ask for records.
 
     Args:
-        location: ``kafka://host:port[,host:port]``, a cluster; or a directory, or a prefix in a bucket (``s3://``,
+        location: a place by its name, ``prod``, ``prod:orders`` or ``prod:orders/3``: docs/how-to/places.md; or
+            ``kafka://host:port[,host:port]``, a cluster; or a directory, or a prefix in a bucket (``s3://``,
             ``abfss://``, ``gs://``, any fsspec URL), in any of the layouts of
             ``docs/reference/layouts``; or one partition's directory; or the signed URL of one segment.
         urls: in place of a location: signed URLs of segments and their indexes, in any order.

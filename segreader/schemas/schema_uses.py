@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segreader.errors import OptionError, SchemaNotFoundError
+from segreader.places import at_places
 from segreader.ranges import OffsetRange
 from segreader.typed.decoding import SchemaSource, Side
 from segreader.typed.framing import HEADER_NAMES, read_frame
@@ -154,6 +155,7 @@ class SchemaSurvey:
     notes: tuple[str, ...] = ()
 
 
+@at_places
 def survey(
     location: Any = None,
     *,

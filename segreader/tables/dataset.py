@@ -16,7 +16,7 @@ from segreader.errors import OptionError
 from segreader.plan.split import ReadPlan
 from segreader.read.base_scan import BaseScan
 from segreader.read.metrics import ScanMetrics, texts_of
-from segreader.scans import Scan, scan
+from segreader.scans import Scan, scan, takes_places
 from segreader.tables.plans import FilteredPlans
 from segreader.tables.rows import Columns, LiveRows, PartOfRows, Rows, StoredRows, TopicScanner, sum_of
 
@@ -220,6 +220,7 @@ def _without_files(schema: pa.Schema) -> ds.Dataset:
     return ds.FileSystemDataset([file], schema, form, files)
 
 
+@takes_places
 def open_dataset(
     location: str | os.PathLike[str] | None = None,
     *,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from segreader.errors import OptionError
+from segreader.errors import OptionError, SchemaNotFoundError
 from segreader.typed.decoding import Decoding, SchemaSource, Side, Undecodable
 from segreader.typed.schema import Schema, SchemaFormat, SchemaSet
 from segreader.typed.types import Type
@@ -74,6 +74,18 @@ def learn_sides(given: Schemas, topic: str | None) -> dict[str, SchemaSet]:
     known = learn(given, topic)
     has_keys = any(name == f"{topic}-{Side.KEY}" for name, _ in known.subjects)
     return {side.value: known for side in Side if has_keys or side is Side.VALUE}
+
+
+def learn_subjects(given: Schemas, topic: str) -> dict[str, SchemaSet]:
+    """The same for schemas that were said of many topics: without a side of which this topic has no subject."""
+    try:
+        known = learn(given, topic)
+    except SchemaNotFoundError:
+        return {}
+    if known.bare is not None and not known.ids:
+        return {Side.VALUE.value: known}
+    names = {name for name, _ in known.subjects}
+    return {side.value: known for side in Side if f"{topic}-{side}" in names}
 
 
 def type_of(schema: Schema, message: str | None = None) -> Type:
