@@ -19,15 +19,18 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.places import Place, at_places
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
+from segreader.plan.partitioner import KeyPartition
 from segreader.plan.request import (
     DEFAULT_COLUMNS,
     Bounds,
     Order,
     Policy,
     ReadOptions,
+    RecordFilter,
     Request,
     Time,
     parse_bounds,
+    parse_bytes,
     parse_on_gap,
     parse_time_range,
     split_columns,
@@ -86,6 +89,7 @@ class Scan(BaseScan):
         self._plan: ReadPlan | None = None
         self._draft: DraftPlan | None = None
         self._source = source
+        self._places: list[KeyPartition] | None = None
 
     @property
     def store(self) -> ObjectStore:
@@ -125,7 +129,8 @@ class Scan(BaseScan):
         if self._plan is not None or not isinstance(source, UrlSource):
             return self.plan()
         if self._draft is None:
-            if self.times is not None or self.options.order is not Order.TOTAL:
+            asks_for_more = self._request.placed_by_key is not None
+            if self.times is not None or self.options.order is not Order.TOTAL or asks_for_more:
                 return self.plan()
             watch = Stopwatch()
             assumed: dict[TopicIdPartition, tuple[PlainLogs, bool]] = {}
@@ -184,7 +189,9 @@ class Scan(BaseScan):
         return self._plan, errors
 
     def with_newest(self, plan: ReadPlan, logs: Iterable[SourceLog]) -> ReadPlan:
-        """The plan; if all records are older than ``since``, with a note that gives the newest timestamp."""
+        """The plan with notes on the whole scan: which partitions a key chose; and, if all records are older than
+        ``since``, the newest timestamp."""
+        plan = self.with_notes(plan)
         is_empty = all(one.offsets.stop is not None and one.offsets.start >= one.offsets.stop for one in plan.splits)
         if self.times is None or plan.gaps or not is_empty:
             return plan
@@ -202,12 +209,43 @@ class Scan(BaseScan):
 
     def logs(self, wants: Wants | None = None) -> Iterator[SourceLog]:
         """The partitions of this scan, listed one after another; those that ``wants`` refuses cost no listing."""
-        return self._source.logs(self._wanted(), wants)
+        return self._logs(self._wanted(), wants)
 
     def _logs_to_plan(self) -> Iterator[SourceLog]:
         """The same; for a range of offsets, segments may be known by their names alone."""
         by_name = self.times is None and self.offsets != OffsetRange()
-        return self._source.logs(replace(self._wanted(), by_name=by_name))
+        return self._logs(replace(self._wanted(), by_name=by_name), None)
+
+    def _logs(self, wanted: Wanted, wants: Wants | None) -> Iterator[SourceLog]:
+        if self._request.placed_by_key is None:
+            return self._source.logs(wanted, wants)
+        chosen = {TopicIdPartition(one.topic, one.partition, one.topic_id) for one in self.key_partitions()}
+        return self._source.logs(wanted, lambda one: one in chosen and (wants is None or wants(one)))
+
+    def key_partitions(self) -> Sequence[KeyPartition]:
+        """The partition of each topic that is read for ``with_key``; none where all are, or the request names some.
+
+        Costs a listing of the partitions, once, and none of their segments.
+        """
+        key = self._request.placed_by_key
+        if key is None:
+            return ()
+        if self._places is None:
+            seen: dict[tuple[str, str | None], set[int]] = {}
+
+            def note(partition: TopicIdPartition) -> bool:
+                seen.setdefault((partition.topic, partition.topic_id), set()).add(partition.partition)
+                return False
+
+            for log in self._source.logs(self._wanted(), note):  # a list of URLs gives what it has
+                note(log.log.partition)
+            self._places = [KeyPartition.of(*topic, key, some) for topic, some in seen.items()]
+        return self._places
+
+    def with_notes(self, plan: ReadPlan) -> ReadPlan:
+        """The plan, with what people should know of the partitions that were chosen by a key."""
+        notes = tuple(one.text for one in self.key_partitions())
+        return replace(plan, notes=(*notes, *plan.notes)) if notes else plan
 
     def _wanted(self) -> Wanted:
         return Wanted(self._request.topic, self._request.topic_id, self._request.partitions)
@@ -401,6 +439,9 @@ def scan(
     since: Time = None,
     until: Time = None,
     isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+    with_key: bytes | str | None = None,
+    all_partitions: bool = False,
+    grep: bytes | str | None = None,
     columns: Collection[str] = DEFAULT_COLUMNS,
     key: Schemas | None = None,
     value: Schemas | None = None,
@@ -451,6 +492,12 @@ def scan(
             ``2026-11-01T00:00Z`` and ``-1h``. As with ``startingTimestamp`` and ``endingTimestamp`` of Spark's kafka
             source, records between the two offsets may be outside the window if timestamps are out of order.
         isolation_level: ``read_committed`` (default) or ``read_uncommitted``.
+        with_key: only records with exactly this key, in bytes, text (its UTF-8) or hex (``0x00ff``). Of each topic the
+            one partition is read where Kafka's default partitioner puts it (murmur2), and ``plan().notes`` says which;
+            with ``partitions`` those are read. How many partitions a topic has is told by the listing, or the cluster.
+        all_partitions: with ``with_key``: read every partition, for keys that another partitioner placed.
+        grep: only records whose key or value contains these bytes, given as ``with_key``. ``metrics.records`` counts
+            those that were looked at.
         columns: which columns, in this order; see ``docs/architecture.md``. Others are not built. With schemas also
             fields, ``value.customer`` or ``value.items.price``: no others are decoded.
         key, value: the schemas of keys and values, which are then decoded: a source of ``segreader.schemas``, the URL
@@ -494,6 +541,9 @@ def scan(
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
         SchemaRegistryError: a schema registry cannot be asked.
     """
+    sought, contained = parse_bytes("with_key", with_key), parse_bytes("grep", grep)
+    if all_partitions and sought is None:
+        raise OptionError("all_partitions is about a key", hint="Name it: with_key (--key)")
     options = ReadOptions(
         **decoded_columns(
             columns,
@@ -515,6 +565,7 @@ def scan(
         threads=threads,
         read_ahead_bytes=read_ahead_bytes,
         order=Order.parse(order),
+        where=None if sought is None and contained is None else RecordFilter(sought, contained),
     )
     catalog = Catalog(
         layout=layout,
@@ -531,6 +582,7 @@ def scan(
         partitions=None if wanted is None else tuple(wanted),
         isolation_level=parse_isolation_level(isolation_level),
         prefers_store=prefer == "store",
+        placed_by_key=sought if wanted is None and not all_partitions else None,
     )
     if bootstrap_servers is not None or is_cluster(location):
         from segreader.live.scan import open_live_scan

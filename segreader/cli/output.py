@@ -28,9 +28,14 @@ _WIDTH_OF_A_PIPE = 160
 
 
 def output_option(*formats: str) -> Callable[[_F], _F]:
-    """The option ``-o``: one of ``formats``; without it a table on a terminal, and ndjson in a pipe."""
+    """The option ``-o``: one of ``formats``; without it a table on a terminal, and ndjson in a pipe.
+
+    ``jsonl`` is taken for ``ndjson``.
+    """
 
     def default(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+        if value == "jsonl":
+            return "ndjson"
         is_file = bool(context.params.get("output_file"))
         return value or ("table" if is_terminal() and not is_file else "ndjson")
 
@@ -38,9 +43,10 @@ def output_option(*formats: str) -> Callable[[_F], _F]:
         "-o",
         "--output",
         "form",
-        type=click.Choice(formats),
+        type=click.Choice([*formats, "jsonl"] if "ndjson" in formats else formats),
         callback=default,
-        help="How to print. Default: table on a terminal, ndjson (one JSON object a line) in a pipe.",
+        help="How to print. Default: table on a terminal, ndjson (one JSON object a line; jsonl is another name of it) "
+        "in a pipe.",
     )
 
 
@@ -95,8 +101,14 @@ def say(message: str) -> None:
     click.echo(message, err=True)
 
 
-def shown_time(timestamp_ms: int | None) -> str:
-    """A time for people: ISO 8601 in UTC; the number where the calendar does not reach, nothing for none."""
+def shown_time(timestamp_ms: int | None, timespec: str = "milliseconds") -> str:
+    """A time as every command spells it, ``2026-11-01T00:00:00.000Z``, which options take, too.
+
+    The number where the calendar does not reach, nothing for none.
+
+    Args:
+        timespec: ``seconds`` where milliseconds say nothing, as in the range of a topic.
+    """
     from datetime import UTC, datetime, timedelta
 
     if timestamp_ms is None:
@@ -105,7 +117,7 @@ def shown_time(timestamp_ms: int | None) -> str:
         time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
         return f"{timestamp_ms} ms"
-    return time.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    return time.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def shown_number(value: int | None) -> str:
@@ -233,10 +245,19 @@ def encoding_options(command: _F) -> _F:
     return command
 
 
-def printable(text: str, width: int = 60) -> str:
-    """Text that is safe and short enough for a table: what is not printable is escaped, what is too long is cut."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: width + 1])
-    return shown if len(shown) <= width else shown[: width - 1] + "…"
+def printable(text: str, width: int | None = 60) -> str:
+    """Text that is safe and short enough for a table: what is not printable is escaped, what is too long is cut.
+
+    Args:
+        width: characters; ``None`` where nothing is cut.
+    """
+    given = text if width is None else text[: width + 1]
+    shown = given if given.isprintable() else "".join(map(_escaped, given))
+    return shown if width is None or len(shown) <= width else shown[: width - 1] + "…"
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 if TYPE_CHECKING:

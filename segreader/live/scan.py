@@ -19,9 +19,11 @@ from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.live.cluster import Cluster, KafkaCluster
 from segreader.live.fetching import BrokerRange
 from segreader.live.locations import UrlCache, now_ms, open_located
+from segreader.live.marks import choose_partitions, find_topic
 from segreader.live.planner import plan_live
 from segreader.live.reader import LiveReader
 from segreader.plan.live import LivePart, LivePlan, ReadFrom
+from segreader.plan.partitioner import KeyPartition
 from segreader.plan.request import Bounds, Policy, ReadOptions, Request
 from segreader.read.base_scan import BaseScan
 from segreader.read.metrics import LiveMetrics, Stopwatch, timed
@@ -84,16 +86,28 @@ class LiveScan(BaseScan):
         """
         if self._plan is None:
             watch = Stopwatch()
-            self._plan = plan_live(
+            request, notes = self._chosen()
+            plan = plan_live(
                 self.cluster,
-                self.request,
+                request,
                 self.options,
                 source=self._source,
                 located=self._locations(),
                 metrics=self._planning,
             )
+            self._plan = replace(plan, notes=(*notes, *plan.notes)) if notes else plan
             self._plan_took = watch.so_far()
         return self._plan
+
+    def _chosen(self) -> tuple[Request, tuple[str, ...]]:
+        """What is asked for with the one partition of a key, and what people should know of it."""
+        key, topic = self.request.placed_by_key, self.request.topic or ""
+        if key is None:
+            return self.request, ()
+        found = find_topic(self.cluster, topic, self.request.topic_id)
+        numbers = choose_partitions(found, None, self.cluster.shown)
+        place = KeyPartition.of(topic, found.topic_id, key, numbers, is_counted=True)
+        return replace(self.request, partitions=(place.partition,)), (place.text,)
 
     def _locations(self) -> tuple[UrlCache, ObjectStore] | None:
         if self._located is None and self._open_located is not None:

@@ -187,6 +187,52 @@ def parse_bounds(
     return Bounds(start, stop, end, times, group)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """Which records of those that are read are given: all conditions must hold.
+
+    Args:
+        key: the key has exactly these bytes.
+        contains: the key or the value contains these bytes.
+    """
+
+    key: bytes | None = None
+    contains: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if self.key is None and self.contains is None:
+            raise ValueError("a filter without a condition")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it looks at."""
+        return ("key",) if self.contains is None else ("key", "value")
+
+
+def parse_bytes(name: str, given: bytes | str | None) -> bytes | None:
+    """Bytes that are searched for: bytes as they are, the UTF-8 of a text, or, after ``0x``, its hex digits.
+
+    A key that is the text ``0x…`` itself is given as bytes, or in hex.
+
+    Args:
+        name: the option, for the message.
+
+    Raises:
+        OptionError: it is neither, or not hex after ``0x``.
+    """
+    if given is None or isinstance(given, bytes):
+        return given
+    if not isinstance(given, str):
+        raise OptionError(f"{name} is text or bytes", found=type(given).__name__)
+    if not given.startswith("0x"):
+        return given.encode("utf-8", "surrogateescape")
+    try:
+        return bytes.fromhex(given[2:])
+    except ValueError:
+        hint = f"Write text that begins with 0x in hex, too: 0x{given.encode('utf-8', 'surrogateescape').hex()}"
+        raise OptionError(f"{name} is not hex after 0x", found=repr(given), hint=hint) from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """Which records are asked for.
@@ -196,6 +242,8 @@ class Request:
         topic_id: which topic of that name, or ``newest``. A cluster refuses another than its own.
         partitions: which; all by default.
         prefers_store: take what both tiers have from the object store.
+        placed_by_key: of each topic only the partition where the default partitioner puts this key. ``Scan`` and
+            ``LiveScan`` heed it; those who plan by themselves name ``partitions``.
     """
 
     topic: str | None = None
@@ -204,6 +252,7 @@ class Request:
     bounds: Bounds = field(default_factory=Bounds)
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     prefers_store: bool = False
+    placed_by_key: bytes | None = None
 
 
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
@@ -339,6 +388,7 @@ class ReadOptions:
             takes ``SEGREADER_READ_AHEAD_BYTES``, or else 256 MiB, and 64 MiB for local files.
         order: ``total``: by topic, partition and offset; ``partition``: each partition by offset, whichever is ready.
         key, value: how keys and values are decoded; ``None`` leaves them bytes.
+        where: which records are given; it looks at the bytes of keys and values, before they are decoded.
 
     Raises:
         OptionError: a value is unknown, with the nearest known one.
@@ -359,6 +409,7 @@ class ReadOptions:
     order: Order = Order.TOTAL
     key: Decoding | None = None
     value: Decoding | None = None
+    where: RecordFilter | None = None
 
     def __post_init__(self) -> None:
         kept = [name for one in self.decodings for name in one.columns[1:]]

@@ -175,6 +175,17 @@ def _headers(columns: ColumnBuffers, rows: int) -> pa.Array:
     )
 
 
+def chosen_rows(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
+    """The rows for which a mask without nulls is true; rows that lie together are not copied."""
+    import pyarrow.compute as pc
+
+    count = mask.true_count
+    first = pc.index(mask, True).as_py() if count else 0
+    if mask.slice(first, count).true_count == count:
+        return batch.slice(first, count)
+    return batch.filter(mask)
+
+
 def constant(value: str | int, rows: int) -> pa.Array:
     """The same value in every row, cut from one array that is kept: the columns ``topic`` and ``partition``."""
     size = 1024

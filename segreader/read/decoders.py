@@ -34,10 +34,10 @@ from segreader.format.compression import Decompressor
 from segreader.format.kernel import damage_error, load_kernel
 from segreader.format.message_set import append_records, parse_message_set_entry
 from segreader.format.scanner import BatchRun
-from segreader.plan.request import Policy, ReadOptions
+from segreader.plan.request import Policy, ReadOptions, RecordFilter
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
-from segreader.read.arrow import FIELDS, constant, schema, schema_of, to_record_batch
+from segreader.read.arrow import FIELDS, chosen_rows, constant, schema, schema_of, to_record_batch
 from segreader.read.metrics import ScanMetrics, StationClock
 from segreader.values import dataclass
 
@@ -95,13 +95,17 @@ class Decoder(Protocol):
 def decoder_of(options: ReadOptions) -> Callable[[RowDecoder], Decoder] | None:
     """What gives the rows of these columns at the least cost; ``None``: records must be decoded."""
     return (
-        HeaderDecoder if COLUMNS_OF_HEADERS.issuperset(options.columns) and options.on_corrupt is Policy.FAIL else None
+        HeaderDecoder
+        if COLUMNS_OF_HEADERS.issuperset(options.columns)
+        and options.on_corrupt is Policy.FAIL
+        and options.where is None
+        else None
     )
 
 
-def counter_of(columns: Sequence[str]) -> Callable[[RowDecoder], Decoder] | None:
+def counter_of(options: ReadOptions) -> Callable[[RowDecoder], Decoder] | None:
     """What gives the rows of these columns if only their number matters; ``None``: records must be decoded."""
-    return CountDecoder if _COUNTED_COLUMNS.issuperset(columns) else None
+    return CountDecoder if _COUNTED_COLUMNS.issuperset(options.columns) and options.where is None else None
 
 
 class RowDecoder:
@@ -117,7 +121,9 @@ class RowDecoder:
         self.metrics = metrics or ScanMetrics(kernel=self.kernel.NAME)
         self.decompressor = Decompressor(options.max_batch_bytes)
         self._typed = self._open_typed_columns()
-        self._names = options.columns if self._typed is None else self._typed.raw_names
+        self._given = options.columns if self._typed is None else self._typed.raw_names
+        looked_at = () if options.where is None else options.where.columns
+        self._names = (*self._given, *(name for name in looked_at if name not in self._given))
         self._columns = ColumnBuffers(
             frozenset(self._names),
             BufferPool(allocate=self.kernel.allocate) if pool is None else pool,
@@ -248,10 +254,14 @@ class RowDecoder:
             self.allocated_bytes = self._columns.allocated_bytes
             if self.wrong_from is not None:
                 batch = batch.slice(0, rows_below(batch, self.wrong_from))
-            if self._typed is not None:
+            where, read = self.options.where, batch.num_rows
+            if where is not None:
+                batch = _matching(batch, where, self._given)
+            if self._typed is not None and (where is None or batch.num_rows):
+                self.metrics.records += read - batch.num_rows
                 yield from self._decode_values(self._typed, batch, split)
                 return
-            self.metrics.records += batch.num_rows
+            self.metrics.records += read
             self.next_offset = self.undelivered
             self.clock.end_arrow()
             if batch.num_rows:
@@ -499,6 +509,20 @@ def _numbers(count: int) -> pa.Array:
 @lru_cache(maxsize=4)
 def _kept_numbers(size: int) -> Any:
     return _int64s(array("q", range(size)))
+
+
+def _matching(batch: pa.RecordBatch, where: RecordFilter, names: Sequence[str]) -> pa.RecordBatch:
+    """Some columns of the rows that a filter lets through."""
+    import pyarrow.compute as pc
+
+    masks = []
+    if where.key is not None:
+        masks.append(pc.equal(batch.column("key"), pa.scalar(where.key, pa.binary())))
+    if where.contains is not None:
+        found = [pc.match_substring(batch.column(name), where.contains).fill_null(False) for name in ("key", "value")]
+        masks.append(pc.or_(*found))
+    mask = masks[0] if len(masks) == 1 else pc.and_(*masks)
+    return chosen_rows(batch.select(list(names)), mask.fill_null(False))
 
 
 def rows_below(batch: pa.RecordBatch, offset: int) -> int:

@@ -217,7 +217,7 @@ class FilteredPlans:
         ranges = [wanted for _, wanted in self._resolved.values()]
         is_empty = all(wanted.stop is not None and wanted.start >= wanted.stop for wanted in ranges)
         if not ranges or not is_empty:
-            return plan
+            return self._scan.with_notes(plan)
         return self._scan.with_newest(plan, [self._listed[partition] for partition in self._resolved])
 
     def _forget(self) -> None:

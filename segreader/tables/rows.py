@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 from segreader.errors import OptionError
 from segreader.plan.request import ReadOptions
 from segreader.plan.split import ReadPlan, Split
+from segreader.read.arrow import chosen_rows
 from segreader.read.base_scan import BaseScan
 from segreader.read.decoders import counter_of
 from segreader.read.metrics import ScanMetrics, Stopwatch, timed
@@ -120,7 +121,7 @@ def _read(
         threads: in place of those of the options.
     """
     options = replace(_with(options, columns, rows), threads=threads or options.threads)
-    reader = PlanReader(store, options, decoder=counter_of(columns), shape=shape)
+    reader = PlanReader(store, options, decoder=counter_of(options), shape=shape)
     count(reader.metrics)
     return timed(reader.read(plan), reader.metrics, metrics_of(store), Stopwatch())
 
@@ -260,11 +261,7 @@ def chosen(predicate: pc.Expression | None, names: list[str]) -> Shape:
 def _matching(batch: pa.RecordBatch, predicate: pc.Expression, names: list[str]) -> pa.RecordBatch:
     """Some columns of the rows for which a predicate is true; rows that lie together are not copied."""
     mask = _computed(batch, ["it"], [predicate]).column(0).fill_null(False)
-    count = mask.true_count
-    first = pc.index(mask, True).as_py() if count else 0
-    if mask.slice(first, count).true_count == count:
-        return batch.select(names).slice(first, count)
-    return batch.select(names).filter(mask)
+    return chosen_rows(batch.select(names), mask)
 
 
 def _computed(batch: pa.RecordBatch, names: list[str], values: list[pc.Expression]) -> pa.RecordBatch:

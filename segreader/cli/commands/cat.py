@@ -43,6 +43,8 @@ Examples:
   segreader cat s3://logs/tiered --topic orders --storage-option region=eu-west-1
   segreader cat s3://logs/tiered orders/3 --since 2026-11-01T00:00Z --until -1h
   segreader cat --rsm-config server.properties --topic orders
+  segreader cat s3://logs/tiered orders --key customer-42
+  segreader cat /mnt/tiered orders --grep '"status":"failed"' -o jsonl
   segreader cat @urls.txt --stats
   segreader cat /mnt/tiered --topic orders --on-corrupt skip -o parquet --output-file orders.parquet
   segreader cat /mnt/tiered orders --schema-registry https://registry:8081
@@ -53,6 +55,20 @@ Examples:
 @live_options
 @selection_options
 @scan_options
+@click.option(
+    "--key",
+    "with_key",
+    metavar="K",
+    help="Only records with exactly this key: text, or hex as 0x00ff. Reads the one partition where the Java client's "
+    "default partitioner puts it (murmur2), and says so on stderr; or the partitions that are named.",
+)
+@click.option("--all-partitions", is_flag=True, help="With --key: read every partition, whoever placed the key there.")
+@click.option(
+    "--grep",
+    metavar="TEXT",
+    help="Only records whose key or value contains this: text, or hex as 0x00ff. Every record is read; stderr says how "
+    "many.",
+)
 @encoding_options
 @schema_options
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Stop reading after N records.")
@@ -82,6 +98,9 @@ Examples:
 def cat(
     select: Callable[[], Selection],
     asked: Mapping[str, Any],
+    with_key: str | None,
+    all_partitions: bool,
+    grep: str | None,
     key_encoding: str | None,
     value_encoding: str | None,
     typed: Mapping[str, Any],
@@ -118,13 +137,19 @@ def cat(
     from segreader.read.records import RECORD_COLUMNS
     from segreader.scans import scan
 
+    if all_partitions and with_key is None:
+        raise click.UsageError("--all-partitions is about --key K. Name the key, or leave it out")
     selected = select().scan_arguments()
+    is_filtered = with_key is not None or grep is not None
     with scan(
         **selected,
         **asked,
+        with_key=with_key,
+        all_partitions=all_partitions,
+        grep=grep,
         **typed_arguments(typed, selected.get("topic")),
         columns=(*DEFAULT_COLUMNS, "leader_epoch") if form in ("parquet", "arrow") else RECORD_COLUMNS,
-        batch_rows=min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
+        batch_rows=DEFAULT_MAX_ROWS if is_filtered else min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
         on_missing=on_missing,
         threads=threads,
         read_ahead_bytes=read_ahead_bytes,
@@ -151,7 +176,7 @@ def _print(
     from segreader.cli.row_writer import opened, row_writer
 
     scan.prepare()  # before a file is emptied for a request that cannot be met
-    teller = _Teller(scan)
+    teller, printed = _Teller(scan), 0
     with (
         opened(output_file) as file,
         _ticking(scan, output_file) as tick,
@@ -160,10 +185,13 @@ def _print(
         try:
             for batch in _limited(scan, limit):
                 write(batch)
+                printed += batch.num_rows
                 teller.tell()
                 tick()
         finally:
             teller.tell()
+            if scan.options.where is not None:
+                say(f"{printed:,} of {scan.metrics.records:,} records read match")
             if stats:
                 _say_stats(scan)
     return _tell_ends(scan, limit)
