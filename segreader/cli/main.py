@@ -23,6 +23,7 @@ _VERBS = (
     "ls",
     "offsets",
     "plan",
+    "report",
     "schemas",
     "spark",
     "sql",

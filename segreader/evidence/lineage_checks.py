@@ -51,6 +51,7 @@ class SegmentFacts:
         rows: of the transaction index.
         opened: first offset of each transaction that is open at its end by the snapshot, by producer id.
         last: its last batch, where it was seen.
+        newest_ms: the largest time in it by the catalogue, its time index or its last batch; ``None`` without any.
     """
 
     segment: Segment
@@ -65,6 +66,7 @@ class SegmentFacts:
     rows: Sequence[AbortedTransaction] = ()
     opened: Mapping[int, int] | None = None
     last: Batch | None = None
+    newest_ms: int | None = None
 
 
 def check_epochs(found: Findings, segment: Segment, checkpoint: LeaderEpochs, batches: Sequence[Batch]) -> bool:

@@ -15,7 +15,7 @@ RANGE_SIZE: Final = 16 << 20
 """Bytes of one request for a body, as ``storage`` asks for them over HTTP."""
 
 _GIB: Final = 1 << 30
-_NUMBERS: Final = ("get_per_1000", "gib_out")
+_NUMBERS: Final = ("get_per_1000", "gib_out", "gib_month")
 _NAMES: Final = (*_NUMBERS, "currency")
 _LONGEST: Final = 40
 _LARGEST: Final = Decimal(10) ** 12
@@ -28,11 +28,13 @@ class PriceTable:
     Args:
         get_per_1000: for a thousand GET requests.
         gib_out: for a GiB that leaves the store; 0 within a region of most clouds.
+        gib_month: for a GiB that is kept for a month; only ``segreader report`` asks for it.
         currency: what the numbers are in, as they are to be shown.
     """
 
     get_per_1000: Decimal = Decimal(0)
     gib_out: Decimal = Decimal(0)
+    gib_month: Decimal = Decimal(0)
     currency: str = ""
 
 
@@ -117,7 +119,7 @@ def parse_prices(given: Mapping[str, object]) -> PriceTable:
     """A price table from what a file or a command line says; what is left out costs nothing.
 
     Args:
-        given: ``get_per_1000`` and ``gib_out`` as numbers or decimal text, ``currency`` as text.
+        given: ``get_per_1000``, ``gib_out`` and ``gib_month`` as numbers or decimal text, ``currency`` as text.
 
     Raises:
         OptionError: a name is unknown, a number is none or negative, or nothing is given.

@@ -114,7 +114,16 @@ def look_at_segment(
         rows=side.rows,
         opened=None if side.snapshot is None else side.snapshot.open_transactions(),
         last=log.seen[-1] if log.seen and log.seen[-1].last_offset == log.end else None,
+        newest_ms=_newest_ms(segment, side, log),
     )
+
+
+def _newest_ms(segment: Segment, side: _SideFiles, log: LogFacts) -> int | None:
+    if segment.max_timestamp_ms is not None:
+        return segment.max_timestamp_ms
+    if side.time_index is not None and len(side.time_index):
+        return side.time_index.timestamps_ms[-1]
+    return max((batch.max_timestamp for batch in log.seen if batch.max_timestamp >= 0), default=None)
 
 
 def _check_end(found: Findings, segment: Segment, log: LogFacts, expected: int | None, indexed_to: int | None) -> None:

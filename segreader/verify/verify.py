@@ -16,7 +16,7 @@ from typing import Final, cast
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import Layout, PartitionPlace
-from segreader.catalog.listing import NEWEST, PartitionLog, Wanted, find_all, find_places, read_place
+from segreader.catalog.listing import NEWEST, PartitionLog, Wanted, find_all, find_places, missing_error, read_place
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import (
     CatalogError,
@@ -41,7 +41,7 @@ from segreader.evidence.log_checks import check_base_offset, why_not_emptied
 from segreader.evidence.rules import Code
 from segreader.evidence.transaction_checks import check_last_batch, check_neighbours
 from segreader.format.checkpoints import LeaderEpochs
-from segreader.plan.lineage import Part
+from segreader.plan.lineage import Part, ResolvedLog
 from segreader.plan.request import ReadOptions
 from segreader.read.ahead import ReadAhead
 from segreader.segment import Segment, SegmentFiles
@@ -66,6 +66,23 @@ _EXPLAIN_A_HOLE: Final = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class SeenPartition:
+    """What verification saw of one partition, for who shows more of it than findings.
+
+    Args:
+        place: where it was looked for.
+        log: its listing.
+        facts: of each segment, by base offset.
+        resolved: what leader epochs make of them.
+    """
+
+    place: PartitionPlace
+    log: PartitionLog
+    facts: Sequence[SegmentFacts]
+    resolved: ResolvedLog
+
+
 @dataclass(slots=True)
 class Reading:
     """How far verification has come, for who watches it.
@@ -74,11 +91,13 @@ class Reading:
         tick: called whenever the numbers have changed.
         done: bytes of the logs that were looked at.
         whole: bytes of all logs that are known so far.
+        saw: called with each partition once its segments were looked at.
     """
 
     tick: Callable[[], None] = lambda: None
     done: int = 0
     whole: int = 0
+    saw: Callable[[SeenPartition], None] = lambda _: None
 
     def add(self, size: int) -> None:
         """So many more bytes were looked at."""
@@ -104,7 +123,7 @@ def verify(
         topic, topic_id, partitions: what is looked at; everything by default. The id may be ``newest``.
         deep: read every log whole: checksums, records, and whether indexes agree with the batches.
         options: how logs are read: by how many threads, and how far ahead. Findings are the same.
-        reading: called with the progress.
+        reading: called with the progress, and with what was seen.
         now_ms: the time, to tell an upload that is going on from one that was given up; the clock's by default.
 
     Raises:
@@ -144,11 +163,9 @@ def _read_metadata(found: Findings, source: LocationSource, wanted: Wanted) -> R
 
 
 def _refuse_missing(source: LocationSource, wanted: Wanted) -> None:
-    there = find_all(source.store, source.prefix, source.layouts)
-    shown = ", ".join(str(one.partition) for one in there[:8])
-    if len(there) > 8:
-        shown += f" and {len(there) - 8} more"
-    raise ObjectNotFoundError("what is asked for is not here", source=source.shown, found=shown)
+    there = [one.partition for one in find_all(source.store, source.prefix, source.layouts)]
+    error = missing_error(there, (), source.shown, wanted)
+    raise error or ObjectNotFoundError("what is asked for is not here", source=source.shown)
 
 
 class _PartitionVerifier:
@@ -211,6 +228,7 @@ class _PartitionVerifier:
             self._lineages.check(found)
         known |= self._check_empty(found, all_facts, resolved.parts)
         check_lineage(found, store, resolved, all_facts, frozenset(known))
+        self._reading.saw(SeenPartition(self._place, log, all_facts, resolved))
         yield from found.take()
         if self._ahead is None:
             yield from self._check_transactions(all_facts, resolved.parts)

@@ -102,7 +102,7 @@ def plan(
     Requests are counted for HTTP, without retries. Give prices (--prices, --price) to see the cost in money; there are
     no built-in prices. -o json prints everything as one object.
     """
-    prices = _prices(price_file, price_texts)
+    prices = parse_price_options(price_file, price_texts)
     from segreader.scans import scan
 
     selection = select()
@@ -141,7 +141,7 @@ def _cost(found: BaseScan, prices: PriceTable | None) -> CostEstimate:
     return estimate(found.plan(), prices, planning_requests=metrics.requests if metrics is not None else None)
 
 
-def _prices(file: str | None, texts: tuple[str, ...]) -> PriceTable | None:
+def parse_price_options(file: str | None, texts: tuple[str, ...]) -> PriceTable | None:
     """The price table of a command line; its own entries go before those of the file."""
     from segreader.plan.cost import parse_prices
 
