@@ -1,6 +1,7 @@
-"""The tables of a query: each ``topic(…)`` in it becomes a view of DuckDB over what is stored there.
+"""The tables of a query: each ``topic(…)`` in it, and each topic that it names, becomes a view of DuckDB.
 
-DuckDB's own parser finds them: a query goes out as JSON, has other tables put in, and comes back as SQL.
+DuckDB's own parser finds them: a query goes out as JSON, has other tables put in, and comes back as SQL. A PIVOT that
+looks for its columns itself does not go out: its tables are found among the tokens of its text.
 """
 
 from __future__ import annotations
@@ -9,26 +10,31 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from segreader.cli.options import parse_location, parse_topic
+from segreader.cli.shell.statements import Token, tokens_of
 from segreader.errors import OptionError
 from segreader.plan.request import DEFAULT_COLUMNS
 from segreader.scans import scan
 from segreader.tables.dataset import TopicDataset, open_dataset
 from segreader.typed.decoding import Side
-from segreader.typed.reader_schema import learn, learn_sides, plan_decoding
+from segreader.typed.reader_schema import learn, learn_sides, learn_subjects, plan_decoding
 from segreader.typed.types import Type, ValueKind
+from segreader.values import dataclass
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _FUNCTION: Final = "topic"
 _BARE_OFFSET: Final = re.compile(r"""(?<!["'.\w])offset(?!["'\w])""", re.IGNORECASE)
+_PROPOSAL: Final = re.compile(r"(Candidate|Did you mean).*")
 _NOT_IN_SQL: Final = frozenset(("location", "urls", "renew", "storage_options", "broker_options", "topic", "kernel"))
 _DECODES: Final = ("utf8", "blob")
 _ARGUMENTS: Final = tuple(
@@ -38,11 +44,43 @@ _ARGUMENTS: Final = tuple(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsAt:
+    """Where topics are that a query names as tables.
+
+    Args:
+        arguments: of ``segreader.scan``: the location, and what else reading there takes.
+        names: lists the topics.
+        schemas: of their keys and values: a file, or a registry's URL.
+    """
+
+    arguments: Mapping[str, Any] = field(repr=False)
+    names: Callable[[], Sequence[str]]
+    schemas: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeTable:
+    """A topic that queries of one connection have asked for.
+
+    Args:
+        source: the name that the dataset has in DuckDB. view: that of the view over it, which is ``query``.
+        name: the topic's.
+    """
+
+    source: str
+    view: str
+    query: str
+    name: str
+    dataset: TopicDataset
+
+
 class QueryTables:
     """Parses queries of one connection, and makes the tables that they name.
 
     Args:
         storage_options, broker_options: of every location.
+        at: where the topics are that are named without a location.
     """
 
     def __init__(
@@ -50,26 +88,83 @@ class QueryTables:
         connection: DuckDBPyConnection,
         storage_options: Mapping[str, object],
         broker_options: Mapping[str, object],
+        at: TopicsAt | None = None,
     ) -> None:
         self._connection = connection
-        self._storage_options, self._broker_options = storage_options, broker_options
-        self._made: dict[str, tuple[str, str]] = {}
+        self._storage_options, self._broker_options, self._at = storage_options, broker_options, at
+        self._made: dict[str, MadeTable] = {}
         self._paths: dict[str, set[tuple[str, ...]] | None] = {}
-        self.datasets: list[TopicDataset] = []
+
+    @property
+    def made(self) -> list[MadeTable]:
+        """Every table that was asked for up to now."""
+        return list(self._made.values())
+
+    @property
+    def datasets(self) -> list[TopicDataset]:
+        """What is read by them."""
+        return [one.dataset for one in self.made]
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """The topics that are tables by their names; listed once.
+
+        Raises:
+            as ``segreader.scan``: there is no such location, or its layout is unknown.
+        """
+        return [] if self._at is None else sorted(self._at.names())
+
+    def topic_named(self, name: str) -> str | None:
+        """The topic that a name of SQL means, in any case where that is one; a partition may be behind it."""
+        if name in self.names:
+            return name
+        same = [one for one in self.names if one.lower() == name.lower()]
+        if len(same) == 1:
+            return same[0]
+        topic, slash, partition = name.rpartition("/")
+        found = self.topic_named(topic) if slash and partition.isdecimal() else None
+        return None if found is None else f"{found}/{partition}"
 
     def prepare(self, query: str) -> str:
         """The query with a view in place of each ``topic(…)``.
 
         Raises:
-            OptionError: it is not one SELECT, or a ``topic(…)`` in it is none.
+            OptionError: it is not a query, or a ``topic(…)`` in it is none.
         """
+        parsed = self._parsed(query)
+        self._paths = _paths_of_sides(parsed)
+        return self._text(self._replaced(parsed, Counter(), frozenset()))
+
+    def prepare_pivot(self, query: str) -> str:
+        """The text of a PIVOT with a view in place of each ``topic(…)`` and each topic's name; all else as it was.
+
+        Raises:
+            OptionError: a ``topic(…)`` in it is none.
+        """
+        self._paths = dict.fromkeys(side.value for side in Side)
+        tokens = tokens_of(query)
+        made, at = "", 0
+        for number, token in enumerate(tokens):
+            if token.start < at or not token.is_name:
+                continue
+            if token.name.lower() == _FUNCTION and number + 1 < len(tokens) and tokens[number + 1].text == "(":
+                stop = _end_of_call(tokens, number + 1)
+                [statement] = self._parsed(f"select * from {query[token.start : stop]}")["statements"]
+                view = self._topic_called(statement["node"]["from_table"]).view
+                made += query[at : token.start] + quoted(view)
+                at = stop
+            elif self._at is not None and (topic := self.topic_named(token.name)) is not None:
+                # A column may have the name of a topic: so the name stays, and DuckDB finds out what it means.
+                table = f"select * from {quoted(self._topic_at(topic).view)}"
+                self._connection.execute(f"create or replace temp view {quoted(token.name)} as {table}")
+        return made + query[at:]
+
+    def _parsed(self, query: str) -> dict[str, Any]:
         parsed = self._parse(query)
         if parsed.get("error"):
-            raise _not_a_query(query, str(parsed.get("error_message")))
-        if len(parsed["statements"]) != 1:
-            raise OptionError("not one query", found=f"{len(parsed['statements'])} statements", expected="one SELECT")
-        self._paths = _paths_of_sides(parsed)
-        return self._text(self._replaced(parsed, Counter()))
+            message = str(parsed.get("error_message"))
+            raise OptionError(message, hint=hint_for(message, query))
+        return parsed
 
     def _parse(self, query: str) -> dict[str, Any]:
         parsed: dict[str, Any] = json.loads(self._one("select json_serialize_sql(?)", query))
@@ -83,19 +178,61 @@ class QueryTables:
         [[value]] = self._connection.execute(query, list(parameters)).fetchall()
         return value
 
-    def _replaced(self, node: Any, named: Counter[str]) -> Any:
-        """The tree of a query with other tables in it. ``named`` counts names in a FROM, where each is one table's."""
+    def _replaced(self, node: Any, named: Counter[str], hidden: frozenset[str]) -> Any:
+        """The tree of a query with other tables in it.
+
+        Args:
+            named: counts names in a FROM, where each is one table's.
+            hidden: names of the query's own, which hide those of topics.
+        """
         if isinstance(node, list):
-            return [self._replaced(one, named) for one in node]
+            return [self._replaced(one, named, hidden) for one in node]
         if not isinstance(node, dict):
             return node
-        if node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"].lower() == _FUNCTION:
-            return self._table(node, named)
+        match node.get("type"):
+            case "TABLE_FUNCTION" if node["function"]["function_name"].lower() == _FUNCTION:
+                return self._put(self._topic_called(node), node, named)
+            case "BASE_TABLE" if self._at is not None:
+                path = node["qualified_name"]["path"] or [node["table_name"]]
+                is_own = len(path) == 1 and path[0].lower() in hidden
+                topic = None if is_own else self.topic_named(".".join(path))
+                return node if topic is None else self._put(self._topic_at(topic), node, named)
+            case "SHOW_REF" if str(node["table_name"]).strip('"').lower() == "tables" and node["query"] is None:
+                return self._all_topics()
         if "from_table" in node:
             named = Counter()
-        return {name: self._replaced(one, named) for name, one in node.items()}
+        if not (node.get("cte_map") or {}).get("map"):
+            return {name: self._replaced(one, named, hidden) for name, one in node.items()}
+        tables = []
+        for one in node["cte_map"]["map"]:
+            name = one["key"].lower()
+            is_recursive = one["value"].get("query_node", {}).get("type") == "RECURSIVE_CTE_NODE"
+            seen = hidden | {name} if is_recursive else hidden
+            tables.append(self._replaced(one, named, seen))
+            hidden |= {name}
+        rest = {name: self._replaced(one, named, hidden) for name, one in node.items() if name != "cte_map"}
+        return rest | {"cte_map": {"map": tables}}
 
-    def _table(self, node: dict[str, Any], of_from: Counter[str]) -> dict[str, Any]:
+    def _put(self, table: MadeTable, node: dict[str, Any], of_from: Counter[str]) -> dict[str, Any]:
+        """What stands in the tree for a topic, in place of the node that names it."""
+        of_from[table.name.lower()] += 1
+        count = of_from[table.name.lower()]
+        shown = node["alias"] or (table.name if count == 1 else f"{table.name}_{count}")
+        [statement] = self._parse(f"select * from {quoted(table.view)} as {quoted(shown)}")["statements"]
+        made: dict[str, Any] = statement["node"]["from_table"]
+        return made | {name: node[name] for name in ("sample", "column_name_alias") if name in node}
+
+    def _all_topics(self) -> dict[str, Any]:
+        """What stands in the tree for SHOW TABLES."""
+        if self._at is None:
+            raise OptionError("no place is named whose topics are tables", hint="Name one with --at")
+        names = ", ".join("'" + name.replace("'", "''") + "'" for name in self.names)
+        text = f"from (select unnest([{names}]::varchar[]) as name)"
+        made: dict[str, Any] = self._parse(text)["statements"][0]["node"]["from_table"]
+        return made
+
+    def _topic_called(self, node: dict[str, Any]) -> MadeTable:
+        """The table of a ``topic(…)``."""
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for argument in node["function"]["arguments"]:
@@ -105,16 +242,31 @@ class QueryTables:
             else:
                 positional.append(value)
         key = json.dumps([positional, sorted(named.items())], default=str)
+        if any(name in named for name in (*Side, "schemas")):
+            key += self._shown_paths()
         if key not in self._made:
             self._made[key] = self._make(positional, named)
-        view, name = self._made[key]
-        of_from[name.lower()] += 1
-        count = of_from[name.lower()]
-        shown = node["alias"] or (name if count == 1 else f"{name}_{count}")
-        table: dict[str, Any] = self._parse(f"select * from {quoted(view)} as {quoted(shown)}")["statements"][0]
-        table = table["node"]["from_table"]
-        table |= {name: node[name] for name in ("sample", "column_name_alias") if name in node}
-        return table
+        return self._made[key]
+
+    def _topic_at(self, topic: str) -> MadeTable:
+        """The table of a topic that is named without a location."""
+        assert self._at is not None
+        key = json.dumps([topic])
+        if self._at.schemas is not None:
+            key += self._shown_paths()
+        if key not in self._made:
+            name, partition = (topic, None) if topic in self.names else parse_topic(topic)
+            named = dict(self._at.arguments)
+            if partition is not None:
+                named["partitions"] = [partition]
+            if self._at.schemas is not None and name is not None:
+                named |= learn_subjects(self._at.schemas, name)
+            self._made[key] = self._open(name, named, DEFAULT_COLUMNS, "utf8", shown=topic)
+        return self._made[key]
+
+    def _shown_paths(self) -> str:
+        """What of typed keys and values a query asks for: tables that have other fields are others."""
+        return json.dumps({side: None if some is None else sorted(some) for side, some in self._paths.items()})
 
     def _value(self, expression: dict[str, Any]) -> Any:
         """What a constant expression is, as DuckDB reckons it."""
@@ -126,11 +278,11 @@ class QueryTables:
             return self._one(self._text(parsed))
         except duckdb.Error as error:
             raise OptionError(
-                "an argument of topic() is not a constant", found=first_line(error), expected="text, numbers, or lists"
+                "an argument of topic() is not a constant", found=told(error)[0], expected="text, numbers, or lists"
             ) from None
 
-    def _make(self, positional: list[Any], named: dict[str, Any]) -> tuple[str, str]:
-        """Register the topic and its view; returns the name of the view, and that of the topic."""
+    def _make(self, positional: list[Any], named: dict[str, Any]) -> MadeTable:
+        """The table that ``topic(…)`` asks for."""
         if not 1 <= len(positional) <= 2 or not all(isinstance(one, str) for one in positional):
             raise OptionError(
                 "topic() takes a location and a topic",
@@ -161,18 +313,27 @@ class QueryTables:
         asked = named.pop("columns", DEFAULT_COLUMNS)
         if not isinstance(asked, list | tuple):
             raise OptionError("columns are a list", found=repr(asked), expected="columns := ['offset', 'value']")
+        given = {"location": location, "urls": urls, "storage_options": self._storage_options} | named
+        return self._open(topic, given, asked, decode, shown=topic or _FUNCTION)
+
+    def _open(
+        self, topic: str | None, named: dict[str, Any], asked: Sequence[str], decode: str, *, shown: str
+    ) -> MadeTable:
+        """Register a topic and its view.
+
+        Args:
+            named: arguments of ``scan``. asked: columns.
+            shown: the name that the table has.
+        """
         typed = self._typed(named, topic, asked)
         asked = typed.pop("columns")
         columns = ("topic", *(name for name in asked if name != "topic"))  # DuckDB counts rows by the first one
-        named |= typed
-        options = self._storage_options
-        dataset = open_dataset(location, urls=urls, topic=topic, storage_options=options, columns=columns, **named)
+        dataset = open_dataset(topic=topic, columns=columns, **named, **typed)
         dataset.keeps_reads = True
-        self.datasets.append(dataset)
-        number = len(self.datasets)
+        number = len(self._made) + 1
         source, view = f"segreader_source_{number}", f"segreader_topic_{number}"
         self._connection.register(source, dataset)
-        shown = [
+        cells = [
             f"decode({quoted(name)}) as {quoted(name)}"
             if decode == "utf8" and name in ("key", "value") and dataset.schema.field(name).type == pa.binary()
             else quoted(name)
@@ -180,8 +341,9 @@ class QueryTables:
             for name in (asked_name, f"{asked_name}_raw", f"{asked_name}_error")
             if name in dataset.schema.names
         ]
-        self._connection.execute(f"create temp view {quoted(view)} as select {', '.join(shown)} from {quoted(source)}")
-        return view, topic or _FUNCTION
+        query = f"select {', '.join(cells)} from {quoted(source)}"
+        self._connection.execute(f"create temp view {quoted(view)} as {query}")
+        return MadeTable(source, view, query, shown, dataset)
 
     def _typed(self, named: dict[str, Any], topic: str | None, asked: Sequence[str]) -> dict[str, Any]:
         """The arguments of ``scan`` for typed keys and values, with no more of their fields than the query names."""
@@ -256,19 +418,34 @@ def _known_paths(whole: Type, paths: Iterable[tuple[str, ...]]) -> list[str]:
     return sorted(known)
 
 
+def _end_of_call(tokens: Sequence[Token], at: int) -> int:
+    """Where the parenthesis ends that ``tokens[at]`` opens."""
+    depth = 0
+    for token in tokens[at:]:
+        depth += (token.text == "(") - (token.text == ")")
+        if not depth:
+            return token.stop
+    raise OptionError("a parenthesis is not closed", found=tokens[at - 1].text)
+
+
 def quoted(name: str) -> str:
     """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def first_line(error: BaseException) -> str:
-    """What DuckDB says, without its drawing of the query."""
-    return str(error).strip().split("\n", 1)[0]
+def told(error: BaseException) -> tuple[str, str | None]:
+    """What DuckDB says in one line, without its drawing of the query, and the names that it proposes instead."""
+    text = " ".join(str(error).partition("\n\nLINE ")[0].split())
+    match = _PROPOSAL.search(text)
+    return (text.rstrip("!"), None) if match is None else (text[: match.start()].rstrip(" !"), match[0])
 
 
-def _not_a_query(query: str, message: str) -> OptionError:
-    if _BARE_OFFSET.search(query):
-        return OptionError(message, hint='offset is a word of SQL: write "offset", with double quotes, for the column')
-    if "Only SELECT" in message:
-        return OptionError("only queries are run here", expected="one SELECT")
-    return OptionError(message, hint="DuckDB's SQL is read here: https://duckdb.org/docs/sql/introduction")
+def hint_for(message: str, query: str) -> str:
+    """What to do about a message of DuckDB that proposes nothing."""
+    if "syntax error" in message and _BARE_OFFSET.search(query):
+        return 'offset is a word of SQL: write "offset", with double quotes, for the column'
+    if "syntax error" in message:
+        return "DuckDB's SQL is read here: https://duckdb.org/docs/sql/introduction"
+    if "disabled by configuration" in message:
+        return "Other files are read with --allow-files"
+    return "See segreader sql --help for what a topic has"

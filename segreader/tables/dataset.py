@@ -183,7 +183,12 @@ class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
     @property
     def reads(self) -> list[tuple[ReadPlan, ScanMetrics]]:
         """What was read, and what was met, by each read since ``keeps_reads`` was set: one query may be several."""
-        return [(plan, sum_of(counts)) for plan, counts in self._reads.values()]
+        return [(plan, sum_of(counts)) for plan, counts in list(self._reads.values())]
+
+    def forget_reads(self) -> None:
+        """Begin anew with ``reads`` and ``last_error``: the next query is another one."""
+        self._reads.clear()
+        self.last_error = None
 
     def _tell(self, plan: ReadPlan, counts: Sequence[ScanMetrics]) -> None:
         self.last_plan, self._counts = plan, counts

@@ -1,0 +1,1 @@
+"""SQL over topics, statement by statement: what ``segreader sql`` runs, and what ``segreader shell`` asks for."""

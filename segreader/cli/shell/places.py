@@ -1,0 +1,74 @@
+"""The topics at one place, as tables by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import fields
+from typing import Any
+
+from segreader.cli.options import parse_location
+from segreader.cli.sql_topics import TopicsAt
+from segreader.errors import OptionError
+from segreader.places import place_named
+from segreader.stored.source import Catalog, LocationSource, open_source
+
+
+def topics_at(
+    location: str | None,
+    storage_options: Mapping[str, object],
+    broker_options: Mapping[str, object],
+    catalog: Catalog,
+    bootstrap_servers: str | None = None,
+    schemas: str | None = None,
+) -> TopicsAt:
+    """The topics of a directory, a bucket, a list of URLs, a cluster, or a place by its name.
+
+    Args:
+        location: ``None`` where the catalog or brokers say it.
+        schemas: in place of those of the place.
+
+    Raises:
+        OptionError: a topic is named behind the place, or a secret of the place cannot be read.
+    """
+    found = None if location is None else place_named(location)
+    given: dict[str, Any] = {one.name: getattr(catalog, one.name) for one in fields(catalog)}
+    given |= {"storage_options": dict(storage_options), "bootstrap_servers": bootstrap_servers}
+    if found is None:
+        text, urls = (None, None) if location is None else parse_location(location)
+        arguments = {**given, "location": text, "urls": urls, "broker_options": dict(broker_options)}
+    else:
+        place, topic = found
+        if topic is not None:
+            raise OptionError("a topic behind the place", found=topic, hint=f"Name the place alone: {place.name}")
+        arguments = place.arguments({**given, "broker_options": dict(broker_options)})
+        schemas = schemas or place.schemas or place.schema_registry
+    if not arguments.get("broker_options"):
+        arguments.pop("broker_options", None)
+    return TopicsAt(arguments, lambda: names_at(arguments), schemas)
+
+
+def names_at(arguments: Mapping[str, Any]) -> Sequence[str]:
+    """The names of the topics that arguments of ``segreader.scan`` lead to.
+
+    Raises:
+        ObjectNotFoundError: there is no such directory. UnknownLayoutError: nothing there looks like a segment.
+    """
+    from segreader.scans import is_cluster
+
+    location, brokers = arguments.get("location"), arguments.get("bootstrap_servers")
+    if brokers is not None or is_cluster(location):
+        from segreader.live.cluster import KafkaCluster
+
+        servers = brokers or str(location).partition("://")[2].strip("/")
+        with closing(KafkaCluster(servers, arguments.get("broker_options"))) as cluster:
+            topics = cluster.metadata(None).topics
+        return [one.name for one in topics if one.name is not None and not one.is_internal]
+    catalog = Catalog(**{one.name: arguments.get(one.name) for one in fields(Catalog)})
+    source = open_source(
+        location, urls=arguments.get("urls"), storage_options=arguments.get("storage_options"), catalog=catalog
+    )
+    with closing(source.store):
+        if isinstance(source, LocationSource) and catalog.metadata is None:
+            return list({place.partition.topic for place in source.places()})
+        return list({log.log.partition.topic for log in source.logs()})

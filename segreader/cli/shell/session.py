@@ -1,0 +1,275 @@
+"""One DuckDB in which statements over topics run, and what each of them cost."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+
+from segreader.cli.exit_codes import ExitCode
+from segreader.cli.output import progress, say
+from segreader.cli.shell.statements import Statement, StatementKind, split
+from segreader.errors import OptionError, install_hint
+from segreader.values import dataclass
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+    from segreader.cli.sql_topics import QueryTables, TopicsAt
+
+_T = TypeVar("_T")
+_GRACE_S: Final = 3.0
+"""So long DuckDB has to hear of an interrupt."""
+
+_TICK_S: Final = 0.2
+_ROWS: Final = 8192
+_NO_TABLE: Final = re.compile(r"Catalog Error: Table with name (.+?) does not exist")
+_UNITS: Final = ("kB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How rows are printed.
+
+    Args:
+        name: one of the formats of ``row_writer``.
+        encoding: how bytes become text, one of ``ENCODINGS``.
+    """
+
+    name: str
+    encoding: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a statement gave and cost.
+
+    Args:
+        rows: how many were printed. seconds: wall time.
+        size: stored bytes that were read.
+        is_whole: whether nothing is missing of what it read.
+    """
+
+    rows: int = 0
+    seconds: float = 0.0
+    size: int = 0
+    is_whole: bool = True
+
+    def __add__(self, other: Outcome) -> Outcome:
+        return Outcome(
+            self.rows + other.rows,
+            self.seconds + other.seconds,
+            self.size + other.size,
+            self.is_whole and other.is_whole,
+        )
+
+    def __str__(self) -> str:
+        seconds = f"{self.seconds:.2g}" if self.seconds < 1 else f"{self.seconds:.1f}"
+        return f"{self.rows:,} row{'s' * (self.rows != 1)}, {seconds} s, read {_shown_bytes(self.size)}"
+
+
+def _shown_bytes(size: int) -> str:
+    """Bytes for people, in units of a thousand."""
+    if size < 1000:
+        return f"{size} B"
+    number, power = size / 1000, 0
+    while number >= 999.5 and power + 1 < len(_UNITS):
+        number, power = number / 1000, power + 1
+    return f"{number:.1f} {_UNITS[power]}" if number < 9.95 else f"{number:,.0f} {_UNITS[power]}"
+
+
+class Engine:
+    """DuckDB at work in a thread of its own, so that this one hears of an interrupt.
+
+    Some of its steps hear of none, and last for minutes: then the program leaves without it.
+
+    Args:
+        thread: where it works.
+        spill: the directory that it writes to.
+    """
+
+    def __init__(self, connection: DuckDBPyConnection, thread: ThreadPoolExecutor, spill: str) -> None:
+        self.connection, self._thread, self._spill = connection, thread, spill
+        self.grace_s = _GRACE_S
+
+    def run(self, work: Callable[[], _T], tick: Callable[[], None] | None = None) -> _T:
+        """What it makes of some work; an interrupt ends both.
+
+        Args:
+            tick: called now and then while it works.
+        """
+        future = self._thread.submit(work)
+        try:
+            while tick is not None and not wait([future], _TICK_S).done:
+                tick()
+            return future.result()
+        except KeyboardInterrupt:
+            deadline = time.monotonic() + self.grace_s
+            while not future.done():
+                self.connection.interrupt()  # in vain before a query has begun
+                wait([future], 0.1)
+                if time.monotonic() > deadline:
+                    shutil.rmtree(self._spill, ignore_errors=True)
+                    os._exit(ExitCode.INTERRUPTED)
+            raise
+
+
+class SqlSession:
+    """Runs statements, one after the other, in one DuckDB.
+
+    Args:
+        tables: of its connection.
+    """
+
+    def __init__(self, engine: Engine, tables: QueryTables) -> None:
+        self._engine, self.tables = engine, tables
+
+    def split(self, text: str) -> list[Statement]:
+        """The statements of a text.
+
+        Raises:
+            OptionError: it is not SQL, or a statement is not a query.
+        """
+        with self._typed(text):
+            return split(self._engine.connection, text)
+
+    def run(self, statement: Statement, form: Form, file: IO[bytes]) -> Outcome:
+        """Print the rows of a statement.
+
+        Raises:
+            OptionError: DuckDB refuses it. SegreaderError: a topic cannot be read.
+        """
+        began = time.monotonic()
+        self._forget_reads()
+        rows = 0
+        is_whole = False
+        with self._typed(statement.text), progress(self._look) as tick:
+            text = self.prepare(statement)
+            try:
+                rows = self._print(self._engine.run(lambda: self._engine.connection.sql(text), tick), form, file, tick)
+            finally:
+                is_whole = self._tell()
+        return Outcome(rows, time.monotonic() - began, self._look()[0], is_whole)
+
+    def prepare(self, statement: Statement) -> str:
+        """The text that DuckDB is given, with views in place of topics."""
+        if statement.kind is StatementKind.PIVOT:
+            return self.tables.prepare_pivot(statement.text)
+        return self.tables.prepare(statement.text)
+
+    def _print(self, found: DuckDBPyRelation, form: Form, file: IO[bytes], tick: Callable[[], None]) -> int:
+        """Write the rows of a relation; returns how many."""
+        from segreader.cli.row_writer import ValueTexts, distinct, row_writer
+
+        count = 0
+        with closing(self._engine.run(lambda: found.to_arrow_reader(_ROWS), tick)) as reader:
+            schema = distinct(reader.schema)
+            with row_writer(form.name, file, schema, ValueTexts(schema, form.encoding)) as write:
+                while (batch := self._engine.run(lambda: next(reader, None), tick)) is not None:
+                    write(batch.rename_columns(schema.names))
+                    count += batch.num_rows
+        return count
+
+    def _look(self) -> tuple[int, int, int | None]:
+        """Bytes that the statement has read and that it has planned to read, up to now."""
+        reads = [read for dataset in self.tables.datasets for read in dataset.reads]
+        return sum(metrics.bytes_read for _, metrics in reads), sum(plan.size for plan, _ in reads), None
+
+    def _forget_reads(self) -> None:
+        for dataset in self.tables.datasets:
+            dataset.forget_reads()
+
+    def _tell(self) -> bool:
+        """Tell on stderr what topics lack, once what several reads of one met; returns whether nothing does."""
+        from segreader.read.metrics import lacks, texts_of
+
+        is_whole = True
+        for dataset in self.tables.datasets:
+            for line in dict.fromkeys(text for plan, metrics in dataset.reads for text in texts_of(plan, metrics)):
+                say(line)
+            is_whole = is_whole and not any(lacks(plan, metrics) for plan, metrics in dataset.reads)
+        return is_whole
+
+    @contextmanager
+    def _typed(self, text: str) -> Iterator[None]:
+        """What DuckDB raises, as errors of segreader: those that it met while reading topics come back as they were."""
+        import duckdb
+
+        try:
+            yield
+        except (duckdb.Error, OSError) as error:
+            for dataset in self.tables.datasets:
+                if dataset.last_error is not None:
+                    raise dataset.last_error from None
+            if not isinstance(error, duckdb.Error):
+                raise
+            if isinstance(error, duckdb.InterruptException):
+                raise KeyboardInterrupt from None
+            raise self._refused(error, text) from None
+
+    def _refused(self, error: BaseException, text: str) -> OptionError:
+        from segreader.cli.sql_topics import hint_for, told
+
+        if "Failure in decode" in str(error):
+            return OptionError("a key or value is not UTF-8 text", hint="Ask for bytes: topic(…, decode := 'blob')")
+        message, proposal = told(error)
+        hint = proposal or hint_for(message, text)
+        if missing := _NO_TABLE.match(message):
+            near = difflib.get_close_matches(missing[1], self.tables.names, 1)
+            others = f"There are {', '.join(self.tables.names[:20])}" if self.tables.names else hint
+            return OptionError(missing[0], hint=f'Did you mean "{near[0]}"?' if near else others)
+        return OptionError(message, hint=hint)
+
+
+@contextmanager
+def sql_session(
+    storage_options: Mapping[str, object],
+    broker_options: Mapping[str, object],
+    *,
+    at: TopicsAt | None = None,
+    allow_files: bool = False,
+) -> Iterator[SqlSession]:
+    """A DuckDB of its own.
+
+    Args:
+        storage_options, broker_options: of every ``topic(…)``.
+        at: where topics are that are named without a location.
+        allow_files: whether queries may read files.
+
+    Raises:
+        OptionError: DuckDB is not installed.
+    """
+    import tempfile
+
+    try:
+        import duckdb
+    except ImportError:
+        raise OptionError("SQL needs DuckDB, which is not installed", hint=install_hint("sql")) from None
+    from segreader.cli.sql_topics import QueryTables
+
+    with tempfile.TemporaryDirectory(prefix="segreader-sql-") as spill:
+        config: dict[str, Any] = {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+            "temp_directory": spill,
+        }
+        with (
+            duckdb.connect(":memory:", config=config) as connection,
+            ThreadPoolExecutor(1, "segreader-sql") as thread,
+        ):
+            connection.execute("set TimeZone = 'UTC'")
+            if not allow_files:
+                connection.execute("set enable_external_access = false")
+            connection.execute("set lock_configuration = true")
+            tables = QueryTables(connection, storage_options, broker_options, at)
+            try:
+                yield SqlSession(Engine(connection, thread, spill), tables)
+            finally:
+                tables.close()
