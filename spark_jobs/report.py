@@ -284,6 +284,11 @@ _PER_PAGE: Final = 1000
 _WINDOW: Final = 30.0
 _BAR: Final = 20
 _SELDOM: Final = 30.0
+_OFTEN: Final = 1.0
+_TASK: Final = 8 << 20
+"""Bytes that are read in the time that a task takes to start: of small splits all take the same time."""
+_SHORTEST: Final = 5.0
+"""Seconds that are still shown as what is left: an estimate of fewer is wrong more often than right."""
 
 
 class ProgressWatch:
@@ -296,8 +301,8 @@ class ProgressWatch:
 
     Args:
         known: entries that were there before: they count as done, and not for the rate.
-        tell: is given a line of text; by default stderr is: a terminal has one line with a bar, anything else a line
-            each half minute.
+        tell: is given a line of text; by default stderr is: a terminal has one line with a bar, redrawn each second
+            and wiped when all went well; anything else a line each half minute.
         every: seconds between two looks at least.
         clock: seconds, for the rate.
     """
@@ -319,8 +324,8 @@ class ProgressWatch:
         self._sizes = {split.id: split.size for split in plan.splits}
         self._done = set(known)
         self._bytes = sum(entry.size for entry in known.values())
-        # when how many bytes were done: one for each look that found more, and the first
-        self._seen = deque([(clock(), self._bytes)])
+        # when how many bytes and how many splits were done: one for each look that found more, and the first
+        self._seen = deque([(clock(), self._bytes, len(known))])
         self._told = time.monotonic()
         self._is_open = False
         self._stop = threading.Event()
@@ -335,8 +340,8 @@ class ProgressWatch:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        if self._is_open:
-            print(file=sys.stderr)  # what is told next has a line of its own
+        if self._is_open:  # what is told next has a line of its own
+            print("\r\x1b[K" if kind is None else "\n", end="", file=sys.stderr, flush=True)
 
     def look(self) -> str:
         """Look once; the state as a line.
@@ -360,11 +365,11 @@ class ProgressWatch:
     def line(self) -> str:
         """Splits, bytes, records, files, the rate of the last half minute, and the time that is left."""
         now, total = self._clock(), self._plan.size
-        if self._bytes > self._seen[-1][1]:
-            self._seen.append((now, self._bytes))
+        if len(self._done) > self._seen[-1][2]:
+            self._seen.append((now, self._bytes, len(self._done)))
         while len(self._seen) > 2 and self._seen[1][0] <= self._seen[-1][0] - _WINDOW:
             self._seen.popleft()
-        (began, before), (last, done) = self._seen[0], self._seen[-1]
+        (began, before, few), (last, done, many) = self._seen[0], self._seen[-1]
         records = sum(entry.records for entry in self.entries.values())
         files = sum(len(entry.files) for entry in self.entries.values())
         more = "+" if len(self.entries) < len(self._done) else ""
@@ -376,11 +381,14 @@ class ProgressWatch:
         ]
         if len(self._done) == len(self._plan.splits):
             return ", ".join([*parts, "finishing"])
-        if done > before and last > began:
-            rate = (done - before) / (last - began)
-            left = (total - done) / rate - (now - last)  # since the last split was done, others have gone on
-            waits = f"the last {_count(len(self._plan.splits) - len(self._done), 'split')} to come"
-            parts += [f"{shown_bytes(rate)}/s", f"{shown_seconds(left)} left" if left >= 1 else waits]
+        if many > few and last > began:
+            to_come = len(self._plan.splits) - many
+            work = (done - before + (many - few) * _TASK) / (last - began)
+            # since the last split was done, others have gone on
+            left = (total - done + to_come * _TASK) / work - (now - last)
+            waits = f"the last {_count(to_come, 'split')} to come"
+            rate = f"{shown_bytes((done - before) / (last - began))}/s"
+            parts += [rate, f"{shown_seconds(left)} left" if left >= _SHORTEST else waits]
         return ", ".join(parts)
 
     @property
@@ -389,11 +397,17 @@ class ProgressWatch:
         return max(self._every, -(-len(self._done) // _PER_PAGE))
 
     def _watch(self) -> None:
-        while not self._stop.wait(self.pause):
+        is_drawn = self._tell == self._tell_stderr and sys.stderr.isatty()
+        next_look = time.monotonic() + self.pause
+        while not self._stop.wait(min(_OFTEN, self.pause) if is_drawn else self.pause):
             try:
+                if is_drawn and time.monotonic() < next_look:
+                    self._tell(self.line())
+                    continue
                 self._tell(self.look())
             except SegreaderError:
-                continue  # it only tells: the job itself meets what is wrong
+                pass  # it only tells: the job itself meets what is wrong
+            next_look = time.monotonic() + self.pause
 
     def _tell_stderr(self, line: str) -> None:
         if sys.stderr.isatty():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -320,7 +321,37 @@ def test_a_split_that_takes_long_lets_the_time_go_on() -> None:
     ]
 
 
-def test_a_terminal_has_one_line_with_a_bar_that_fits_and_ends(
+def test_small_splits_take_as_long_as_each_other_and_few_seconds_are_not_promised() -> None:
+    ids = [f"orders-0-{number:06d}" for number in range(20)]
+    target: Any = Listed()
+    plan: Any = Parts([Part(one, 1 << 20 if number < 4 else 1 << 10) for number, one in enumerate(ids)])
+    now = [0.0]
+    watch = ProgressWatch(target, plan, {}, clock=lambda: now[0])
+    told = []
+    for second in range(0, 22, 2):  # a split a second: of all bytes 99 % are done after four
+        now[0], target.done = second, ids[:second]
+        told.append(watch.look().rpartition(", ")[2])
+    assert [line for line in told[2:8] if not re.fullmatch(r"\d+ s left", line)] == []
+    assert all(
+        abs(int(line.split()[0]) - (20 - second)) <= 2 for second, line in zip(range(4, 16, 2), told[2:8], strict=True)
+    )
+    assert told[8:] == ["the last 4 splits to come", "the last 2 splits to come", "finishing"]
+
+
+def test_a_terminal_is_told_each_second_though_looks_are_seldom(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("spark_jobs.report._OFTEN", 0.01)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    watch, target, _ = watch_of(4, every=3600)
+    with watch:
+        time.sleep(0.5)
+    assert target.pages == 0
+    assert capsys.readouterr().err.count("0 of 4 splits") > 1
+
+
+def test_a_terminal_has_one_line_with_a_bar_that_fits_and_is_wiped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watch, target, ids = watch_of(4, every=0.01)
@@ -333,5 +364,18 @@ def test_a_terminal_has_one_line_with_a_bar_that_fits_and_ends(
         time.sleep(0.1)
     shown = capsys.readouterr().err
     assert shown.startswith("\r\x1b[K[##########..........] 2 of 4 splits, ")
-    assert shown.endswith("\n")
-    assert max(len(line) for line in shown.rstrip("\n").split("\r\x1b[K")) < 60
+    assert shown.endswith("\r\x1b[K")
+    assert max(len(line) for line in shown.split("\r\x1b[K")) < 60
+
+
+def test_how_far_a_job_came_stays_on_the_terminal_when_it_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch, target, ids = watch_of(4, every=0.01)
+    target.done = ids[:2]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with pytest.raises(OSError, match="the disk is full"), watch:
+        while not watch._is_open:
+            time.sleep(0.01)
+        raise OSError("the disk is full")
+    assert capsys.readouterr().err.endswith("\n")
