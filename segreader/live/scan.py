@@ -46,6 +46,7 @@ class LiveScan(BaseScan):
         open_cluster: connects to the cluster on first use.
         source: the remote tier, if it can be read directly.
         open_located: makes a store for URLs from the cluster; ``None``: do not ask for locations.
+        brokers: the bootstrap servers, for people.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class LiveScan(BaseScan):
         source: Source | None = None,
         open_located: Callable[[Callable[[], None]], tuple[UrlCache, ObjectStore]] | None = None,
         options: ReadOptions | None = None,
+        brokers: str = "a cluster",
     ) -> None:
         super().__init__(options or ReadOptions(), LiveMetrics())
+        self._brokers = brokers
         self.request, self.isolation_level = request, request.isolation_level
         self._open_cluster, self._source, self._open_located = open_cluster, source, open_located
         self._cluster: Cluster | None = None
@@ -70,6 +73,14 @@ class LiveScan(BaseScan):
     def store(self) -> ObjectStore | None:
         """The store of the remote tier, if one was given."""
         return None if self._source is None else self._source.store
+
+    @property
+    def _asked(self) -> Request:
+        return self.request
+
+    @property
+    def _shown(self) -> str:
+        return self._brokers if self._source is None else f"{self._source.shown} and {self._brokers}"
 
     @property
     def cluster(self) -> Cluster:
@@ -246,6 +257,7 @@ def open_live_scan(
         source=source,
         open_located=partial(open_located, storage_options) if source is None and asks_for_locations else None,
         options=options,
+        brokers=f"{KAFKA}{brokers}",
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from segreader.errors import OptionError, install_hint
 from segreader.isolation import IsolationLevel
-from segreader.plan.request import ReadOptions
+from segreader.plan.request import LiveEnd, ReadOptions, Request
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema_of
@@ -19,6 +22,9 @@ from segreader.read.metrics import ScanMetrics, Seconds
 from segreader.storage.base import ObjectStore
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+    from polars import DataFrame
+
     from segreader.read.records import ConsumerRecord
 
 Offsets = OffsetRange | tuple[int | None, int | None] | str | None
@@ -44,6 +50,16 @@ class BaseScan(ABC):
     @abstractmethod
     def store(self) -> ObjectStore | None:
         """The store that segments are read from, if there is one."""
+
+    @property
+    @abstractmethod
+    def _asked(self) -> Request:
+        """Which records are asked for."""
+
+    @property
+    @abstractmethod
+    def _shown(self) -> str:
+        """Where it reads, for people: without secrets."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -95,6 +111,78 @@ class BaseScan(ABC):
         """Everything as one table; raises as ``to_batches``."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
+    def to_pandas(self, **options: Any) -> Any:
+        """Everything as a pandas ``DataFrame``; raises as ``to_batches``.
+
+        Args:
+            options: of pyarrow's ``Table.to_pandas``, such as ``types_mapper``.
+
+        Raises:
+            OptionError: pandas is not installed.
+        """
+        try:
+            import pandas  # type: ignore[import-untyped]  # noqa: F401
+        except ImportError:
+            raise OptionError("to_pandas needs pandas, which is not installed", hint="pip install pandas") from None
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> DataFrame:
+        """Everything as a Polars ``DataFrame``; raises as ``to_batches``. ``segreader.polars.scan`` gives a frame that
+        reads no more than a query needs.
+
+        Raises:
+            OptionError: Polars is not installed.
+        """
+        try:
+            import polars
+        except ImportError:
+            raise OptionError("to_polars needs Polars, which is not installed", hint=install_hint("polars")) from None
+        frame = polars.from_arrow(self.to_arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def to_duckdb(self, connection: DuckDBPyConnection | None = None, name: str = "records") -> DuckDBPyRelation:
+        """Everything as a new DuckDB table, a batch at a time; raises as ``to_batches``, and then there is no table.
+        ``segreader.duckdb.register`` makes a view that reads no more than a query needs.
+
+        Args:
+            connection: that gets the table; by default a new one, in memory.
+            name: of the table.
+
+        Returns:
+            The table, as a relation of the connection.
+
+        Raises:
+            OptionError: DuckDB is not installed, or there is a table of that name.
+        """
+        try:
+            import duckdb
+        except ImportError:
+            raise OptionError("to_duckdb needs DuckDB, which is not installed", hint=install_hint("sql")) from None
+        met: list[BaseException] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from self.to_batches()
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                met.append(error)  # DuckDB keeps no more than its text
+                raise
+
+        used = duckdb.connect() if connection is None else connection
+        quoted = '"' + name.replace('"', '""') + '"'
+        try:
+            used.from_arrow(pa.RecordBatchReader.from_batches(self.schema, batches())).create(quoted)
+        except duckdb.CatalogException as error:
+            text = str(error).splitlines()[0].removeprefix("Catalog Error: ")
+            raise OptionError(text, hint="Give another name, or drop that table") from None
+        except duckdb.Error:
+            if met:
+                raise met[0] from None
+            raise
+        return used.table(quoted)
+
     def records(self) -> Iterator[ConsumerRecord]:
         """Everything as Python objects, in the same order; raises as ``to_batches``."""
         from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
@@ -107,6 +195,45 @@ class BaseScan(ABC):
         reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
         return reader.__arrow_c_stream__(requested_schema)
 
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """What is read, as names and values for people."""
+        asked, options = self._asked, self.options
+        yield "location", re.sub(r"\?[^\s,]*", "", self._shown) if "://" in self._shown else self._shown
+        yield "topic", "all" if asked.topic is None else asked.topic
+        if asked.topic_id is not None:
+            yield "topic id", asked.topic_id
+        yield "partitions", "all" if asked.partitions is None else ", ".join(map(str, asked.partitions))
+        bounds, where = asked.bounds, options.where
+        if bounds.start or bounds.stop is not None or bounds.end is not LiveEnd.LATEST:
+            end = bounds.end if bounds.end is not LiveEnd.LATEST else ""
+            yield "offsets", f"{bounds.start or ''}:{end if bounds.stop is None else bounds.stop}"
+        if bounds.group is not None:
+            yield "group", bounds.group
+        if bounds.times is not None:
+            for name, time_ms in (("since", bounds.times.since_ms), ("until", bounds.times.until_ms)):
+                if time_ms is not None:
+                    yield name, _time(time_ms)
+        if where is not None:
+            for name, sought in (("key", where.key), ("contains", where.contains)):
+                if sought is not None:
+                    yield name, repr(sought if len(sought) <= _MOST_SHOWN else sought[:_MOST_SHOWN] + b"...")
+        yield "isolation", self.isolation_level.value
+
+    def __repr__(self) -> str:
+        facts = (f"{name} {value if value.isprintable() else repr(value)}" for name, value in self._facts())
+        return f"<{type(self).__name__} {', '.join(facts)}>"
+
+    def _repr_html_(self) -> str:
+        """The same as a small table, for notebooks; nothing is read for it."""
+        from html import escape
+
+        facts = [*self._facts(), ("columns", ", ".join(self.options.columns))]
+        rows = "".join(
+            f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(value)}</td></tr>'
+            for name, value in facts
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
     @abstractmethod
     def close(self) -> None:
         """Give back connections and threads; without this they go with the process."""
@@ -116,3 +243,16 @@ class BaseScan(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_MOST_SHOWN = 60
+"""Bytes of a key that are shown."""
+
+
+def _time(time_ms: int) -> str:
+    """A time in UTC; the number where the calendar does not reach."""
+    try:
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
