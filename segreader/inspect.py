@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionPlace
 from segreader.catalog.listing import NEWEST, PartitionLog, Wanted, find_places, find_wanted, missing_error, read_place
@@ -19,7 +19,7 @@ from segreader.errors import ObjectNotFoundError
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.plan.lineage import Dropped
 from segreader.segment import Segment, SegmentState, TopicIdPartition
-from segreader.storage.base import ObjectStore, read_each
+from segreader.storage.base import ObjectInfo, ObjectStore, StoreView, read_each
 from segreader.stored.log import StoredLog
 from segreader.stored.segment_ends import OPEN_END, read_last_offset
 from segreader.stored.source import LocationSource, UrlSource
@@ -46,6 +46,8 @@ class TopicOverview:
         is_experimental: no real bucket has confirmed one of these layouts.
         states: how many segments are in each state by the metadata topic; ``None`` if that is not given.
         errors: why partitions could not be looked at.
+        first_indexed_ms, max_timestamp_ms: of all its partitions, as in ``PartitionOverview``; ``None`` where they
+            were not asked for, or no partition tells.
     """
 
     topic: str
@@ -57,25 +59,34 @@ class TopicOverview:
     is_experimental: bool = False
     states: Mapping[SegmentState, int] | None = None
     errors: tuple[str, ...] = ()
+    first_indexed_ms: int | None = None
+    max_timestamp_ms: int | None = None
 
 
-def read_topics(source: AnySource) -> list[TopicOverview]:
+def read_topics(source: AnySource, *, timed_partitions: int = 0) -> list[TopicOverview]:
     """The topics at a location, by name and id, from listings; of most layouts nothing else is read.
 
     A partition that cannot be looked at is named in its topic's ``errors``.
+
+    Args:
+        timed_partitions: times are read, too, two small objects a partition, where there are at most so many.
 
     Raises:
         UnknownLayoutError: nothing there looks like a segment.
     """
     if isinstance(source, UrlSource):
         logs = [known.log for known in source.logs()]
-        return _grouped((log.partition, log.layout, _counted(log)) for log in logs)
+        is_timed = len(logs) <= timed_partitions
+        return _grouped((log.partition, log.layout, _counted(source.store, log, is_timed)) for log in logs)
     metadata = source.read_metadata()
     places = find_places(source.store, source.prefix, source.layouts)
+    is_timed = len(places) <= timed_partitions
     if metadata is not None and source.catalog.segments_from == "metadata":
-        counts: list[_Count] = [_counted(read_log(source, place, metadata)) for place in places]
+        counts: list[_Count | str] = [
+            _counted(source.store, read_log(source, place, metadata), is_timed) for place in places
+        ]
     else:
-        counts = read_each(lambda place: _count(source, place), places)
+        counts = read_each(lambda place: _count(source, place, is_timed), places)
     experimental = {layout.name for layout in source.layouts if layout.is_experimental}
     rows = [
         replace(row, is_experimental=bool(experimental.intersection(row.layouts)))
@@ -84,48 +95,88 @@ def read_topics(source: AnySource) -> list[TopicOverview]:
     return rows if metadata is None else _with_states(rows, metadata)
 
 
-_Count = tuple[int, int | None] | str
-"""How many segments and bytes, or why that is not known."""
+class _Count(NamedTuple):
+    """What a partition holds: segments, bytes, and its times in ms where they are known."""
+
+    segments: int
+    size: int | None
+    first_ms: int | None = None
+    last_ms: int | None = None
 
 
-def _counted(log: PartitionLog) -> _Count:
+def _counted(store: ObjectStore, log: PartitionLog, is_timed: bool) -> _Count:
     sizes = [segment.log_size for segment in log.segments]
-    return len(sizes), None if any(size < 0 for size in sizes) else sum(sizes)
+    size = None if any(size < 0 for size in sizes) else sum(sizes)
+    return _Count(len(sizes), size, *(times_of_log(store, log.segments) if is_timed else (None, None)))
 
 
-def _count(source: LocationSource, place: PartitionPlace) -> _Count:
+def _count(source: LocationSource, place: PartitionPlace, is_timed: bool) -> _Count | str:
+    """What a partition holds, or why that is not known."""
     pattern = _COUNTED_BY_NAME.get(place.layout)
     try:
         if pattern is None:
-            return _counted(read_log(source, place, None))
-        segments, size, is_told = 0, 0, True
+            return _counted(source.store, read_log(source, place, None), is_timed)
+        segments, size, is_told, bases = 0, 0, True, set[str]()
         for info in (info for prefix in place.prefixes for info in source.store.list(prefix)):
             if pattern.search(info.name):
                 segments, size, is_told = segments + 1, size + info.size, is_told and info.size >= 0
-        return segments, size if is_told else None
+                bases |= set(_BASE_OFFSET.findall(info.name)[-1:])
+        times = _times_at_the_ends(source, place, bases) if is_timed and bases else (None, None)
+        return _Count(segments, size if is_told else None, *times)
     except UNREADABLE as error:
         return str(error)
 
 
-def _grouped(counts: Iterable[tuple[TopicIdPartition, str, _Count]]) -> list[TopicOverview]:
+_BASE_OFFSET: Final = re.compile(r"(?<!\d)\d{20}(?!\d)")
+
+
+class _EndsOfLog(StoreView):
+    """A store that lists of a partition only the objects of some segments, known by the base offsets in their names."""
+
+    def __init__(self, store: ObjectStore, bases: Collection[str]) -> None:
+        super().__init__(store)
+        self._bases = bases
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return (
+            info
+            for info in self.inner.list(prefix)
+            if any(base in self._bases for base in _BASE_OFFSET.findall(info.name))
+        )
+
+
+def _times_at_the_ends(
+    source: LocationSource, place: PartitionPlace, bases: Collection[str]
+) -> tuple[int | None, int | None]:
+    """The times of a partition by its first and its last segment: of the others not even a manifest is read."""
+    ends = _EndsOfLog(source.store, {min(bases), max(bases)})
+    try:
+        return times_of_log(ends, read_place(ends, place, source.layouts).segments)
+    except UNREADABLE:
+        return None, None  # the listing alone tells what was asked for
+
+
+def _grouped(counts: Iterable[tuple[TopicIdPartition, str, _Count | str]]) -> list[TopicOverview]:
     """Partitions and what was counted in each, as topics."""
-    of_topic: dict[tuple[str, str | None], list[tuple[TopicIdPartition, str, _Count]]] = defaultdict(list)
+    of_topic: dict[tuple[str, str | None], list[tuple[TopicIdPartition, str, _Count | str]]] = defaultdict(list)
     for one in counts:
         of_topic[one[0].topic, one[0].topic_id].append(one)
     rows = []
     for (topic, topic_id), group in sorted(of_topic.items(), key=lambda item: (item[0][0], item[0][1] or "")):
         known = [count for _, _, count in group if not isinstance(count, str)]
-        sizes = [size for _, size in known]
+        sizes = [count.size for count in known]
         is_whole = len(known) == len(group)
         rows.append(
             TopicOverview(
                 topic,
                 topic_id,
                 len({partition.partition for partition, _, _ in group}),
-                sum(segments for segments, _ in known) if is_whole else None,
+                sum(count.segments for count in known) if is_whole else None,
                 sum(size or 0 for size in sizes) if is_whole and None not in sizes else None,
                 tuple(sorted({layout for _, layout, _ in group})),
                 errors=tuple(count for _, _, count in group if isinstance(count, str)),
+                first_indexed_ms=min((one.first_ms for one in known if one.first_ms is not None), default=None),
+                max_timestamp_ms=max((one.last_ms for one in known if one.last_ms is not None), default=None),
             )
         )
     return rows

@@ -453,7 +453,7 @@ def _newest_time(store: ObjectStore, logs: Iterable[Sequence[Segment]]) -> tuple
 def _shown(time_ms: int) -> str:
     """In UTC, to the millisecond; times that no calendar has as numbers."""
     try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00") + "Z"
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat("T", "milliseconds").removesuffix("+00:00") + "Z"
     except (ValueError, OverflowError, OSError):
         return f"{time_ms} ms"
 

@@ -194,5 +194,7 @@ def _recorded(
 def _shown(span: _Span) -> str:
     if span is None:
         return "unknown times"
-    first, last = (datetime.fromtimestamp(time / 1000, UTC).isoformat(" ", "seconds") for time in span)
+    first, last = (
+        datetime.fromtimestamp(time / 1000, UTC).isoformat("T", "seconds").replace("+00:00", "Z") for time in span
+    )
     return first if first == last else f"{first} to {last}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -88,14 +89,23 @@ def test_a_location_has_a_row_for_each_topic_id(tmp_path: Path, ls: Ls) -> None:
     write_local_tiered(tmp_path, "a", segments[:2], topic_id=OTHER_ID)
     write_broker_log(tmp_path, "b", segments)
 
+    times = {"first_indexed_timestamp": FIRST_TIMESTAMP_MS + 5, "max_timestamp": FIRST_TIMESTAMP_MS + 8}
     common = {"is_experimental": False, "states": None}
     of_a = {"topic": "a", "layouts": ["local-tiered"], **common}
-    assert ls.rows(tmp_path) == sorted(
+    rows = ls.rows(tmp_path)
+    assert [row.pop("bytes_per_day") for row in rows] == [
+        row["size"] * 86_400_000 // (row["max_timestamp"] - row["first_indexed_timestamp"]) for row in rows
+    ]
+    assert rows == sorted(
         [
-            {**of_a, "topic_id": kafka_uuid("a"), "partitions": 2, "segments": 4, "size": sum(sizes) + sizes[0]},
-            {**of_a, "topic_id": OTHER_ID, "partitions": 1, "segments": 2, "size": sum(sizes[:2])},
+            {**of_a, "topic_id": kafka_uuid("a"), "partitions": 2, "segments": 4, "size": sum(sizes) + sizes[0]}
+            | times,
+            {**of_a, "topic_id": OTHER_ID, "partitions": 1, "segments": 2, "size": sum(sizes[:2])}
+            | times
+            | {"max_timestamp": FIRST_TIMESTAMP_MS + 7},
             {"topic": "b", "topic_id": None, "partitions": 1, "segments": 3, "size": sum(sizes)}
-            | {"layouts": ["log-directory"], **common},
+            | {"layouts": ["log-directory"], **common}
+            | times,
         ],
         key=lambda row: (row["topic"], row["topic_id"] or ""),
     )
@@ -120,6 +130,7 @@ def test_a_topic_has_a_row_for_each_partition(tmp_path: Path, ls: Ls) -> None:
         "is_experimental": False,
         "segments": 2,
         "size": size,
+        "bytes_per_day": size * 86_400_000 // 3,
         "start_offset": 0,
         "stop_offset": 9,
         "first_indexed_timestamp": FIRST_TIMESTAMP_MS + 5,
@@ -214,11 +225,13 @@ def test_the_metadata_topic_alone_tells_the_same_segments(ls: Ls) -> None:
     assert ls.rows(set_ / "remote", "bigger", *alone)[0]["size"] == sum(row["size"] for row in listed)
 
 
-def test_topics_are_listed_without_reading_a_manifest(ls: Ls, bucket: Callable[..., MemoryStore]) -> None:
+def test_topics_are_listed_without_reading_a_manifest_if_no_times_are_wanted(
+    ls: Ls, bucket: Callable[..., MemoryStore]
+) -> None:
     stored = aiven("demo", DEMO_ID) | aiven("demo", DEMO_ID, 1) | aiven("other", OTHER_ID)
     store = bucket(stored)
 
-    rows = ls.rows("s3://bucket")
+    rows = ls.rows("s3://bucket", "--no-times")
 
     log_size = len(stored[f"tiered/demo-{DEMO_ID}/0/00000000000000000500-{SEGMENT_ID}.log"])
     assert [(row["topic"], row["partitions"], row["segments"], row["size"]) for row in rows] == [
@@ -226,6 +239,24 @@ def test_topics_are_listed_without_reading_a_manifest(ls: Ls, bucket: Callable[.
         ("other", 1, 1, log_size),
     ]
     assert gets(store) == []
+
+
+def test_of_a_topic_only_the_manifests_and_indexes_at_its_ends_are_read(
+    ls: Ls, bucket: Callable[..., MemoryStore]
+) -> None:
+    remote = CORPUS / "aiven-plain" / "remote"
+    stored = {path.relative_to(remote).as_posix(): path.read_bytes() for path in remote.rglob("*") if path.is_file()}
+    store = bucket(stored)
+
+    (row,) = [row for row in ls.rows("s3://bucket") if row["topic"] == "codec-none"]
+
+    bases = {name.rpartition("/")[2][:20] for name in gets(store) if "codec-none" in name}
+    (partition,) = ls.rows(remote, "codec-none")
+    times = ("first_indexed_timestamp", "max_timestamp", "bytes_per_day")
+    assert {name: row[name] for name in times[:2]} == {name: partition[name] for name in times[:2]}
+    assert row["bytes_per_day"]
+    assert row["segments"] > 2
+    assert len(bases) == 2
 
 
 def test_only_the_manifests_of_what_is_asked_for_are_read(ls: Ls, bucket: Callable[..., MemoryStore]) -> None:
@@ -338,7 +369,7 @@ def test_tables_say_the_same_for_eyes(tmp_path: Path, ls: Ls) -> None:
     next(directory.glob("*6-*.log")).unlink()
 
     assert "local-tiered" in ls.table(tmp_path)
-    assert "0..9" in ls.table(tmp_path, "a")
+    assert re.search(r"a-0 +2 .* 0 +9  20", ls.table(tmp_path, "a"))
     segments = ls.table(tmp_path, "a/0", "--all")
     assert segments.startswith(f"in {directory}/\n")
     assert "no log" in segments

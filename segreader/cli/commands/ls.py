@@ -10,22 +10,17 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import Selection, selection_options
 from segreader.cli.output import (
-    console,
     debug_option,
-    new_table,
     output_option,
     print_rows,
     printable,
     say,
     shown_number,
-    shown_size,
     shown_time,
-    styled,
 )
+from segreader.cli.table import ByteUnit, Cell, Column, Marked, Screen, fixed, number, print_table
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from segreader.inspect import PartitionOverview, SegmentOverview, SegmentsOverview, TopicOverview
     from segreader.segment import SegmentState, TopicIdPartition
     from segreader.stored.source import LocationSource, UrlSource
@@ -33,10 +28,15 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+_TIMED_PARTITIONS = 1_000
+_ALL_PARTITIONS = 1 << 62
+_DAY_MS = 86_400_000
+
 _EPILOG = """\b
 Examples:
   segreader ls /mnt/tiered
   segreader ls /mnt/tiered orders
+  segreader ls s3://logs/tiered --sort growth
   segreader ls s3://logs/tiered orders/3 --all
   segreader ls /mnt/tiered orders --metadata /var/lib/kafka -o json
   segreader ls --rsm-config server.properties --topic orders
@@ -51,9 +51,24 @@ Examples:
     is_flag=True,
     help="Also show incomplete sets of objects, and objects that belong to no segment.",
 )
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["name", "size", "growth", "segments", "time"]),
+    default="name",
+    show_default=True,
+    help="What comes first: the largest, what grows fastest, has most segments, or has the newest records.",
+)
+@click.option(
+    "--times/--no-times",
+    "has_times",
+    default=None,
+    help="Read the time range of each topic: two small objects a partition. Default: with up to 1,000 partitions, or "
+    "where --sort needs it.",
+)
 @output_option("table", "json", "ndjson")
 @debug_option
-def ls(select: Callable[[], Selection], has_all: bool, form: str) -> int:
+def ls(select: Callable[[], Selection], has_all: bool, order: str, has_times: bool | None, form: str) -> int:
     """List the topics at LOCATION, the partitions of TOPIC, or the segments of TOPIC/PARTITION.
 
     LOCATION is a directory, a prefix in a bucket or @FILE, as for segreader cat; leave it out if --rsm-config
@@ -61,13 +76,20 @@ def ls(select: Callable[[], Selection], has_all: bool, form: str) -> int:
 
     Fast: only listings and small files are read, and of a log at most its end. Times come from the catalogue and time
     indexes, so they include transaction markers; segreader inspect shows those of records and of markers separately.
+    Growth is the bytes that are there, divided by the time from the first to the last of them.
 
     If a partition cannot be read, the others are still listed: exit code 1.
     """
     selection = select()
+    if selection.partitions is not None and order in ("growth", "segments"):
+        raise click.UsageError(f"A segment has no {order}: sort segments by name, size or time")
+    if has_times is None:
+        timed = _ALL_PARTITIONS if order in ("growth", "time") else _TIMED_PARTITIONS
+    else:
+        timed = _ALL_PARTITIONS if has_times else 0
     source = selection.open()
     try:
-        listing = _Listing(source, selection, has_all)
+        listing = _Listing(source, selection, has_all, order, timed)
         rows, tables = listing.rows()
         print_rows(rows, form, _TABLES[tables])
         listing.tell()
@@ -79,8 +101,11 @@ def ls(select: Callable[[], Selection], has_all: bool, form: str) -> int:
 class _Listing:
     """The rows of one call, and the notes beside them."""
 
-    def __init__(self, source: LocationSource | UrlSource, selection: Selection, has_all: bool) -> None:
+    def __init__(
+        self, source: LocationSource | UrlSource, selection: Selection, has_all: bool, order: str, timed: int
+    ) -> None:
         self._source, self._selection, self._has_all = source, selection, has_all
+        self._order, self._timed = order, timed
         self._notes: list[str] = []
         self._hidden = 0
         self.has_errors = False
@@ -88,10 +113,17 @@ class _Listing:
     def rows(self) -> tuple[Iterator[Row], str]:
         """The rows, and what they are of."""
         if self._selection.partitions is not None:
-            return self._segments(), "segments"
+            return self._sorted(self._segments()), "segments"
         if self._selection.topic is not None or self._selection.topic_id is not None:
-            return self._partitions(), "partitions"
-        return self._topics(), "topics"
+            return self._sorted(self._partitions()), "partitions"
+        return self._sorted(self._topics()), "topics"
+
+    def _sorted(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows in the order that was asked for; those that do not tell it are the last ones."""
+        if self._order == "name":
+            return rows
+        name = _SORTED_BY[self._order]
+        return iter(sorted(rows, key=lambda row: -1 if row[name] is None else row[name], reverse=True))
 
     def tell(self) -> None:
         """Tell what is worth knowing and in no row."""
@@ -103,11 +135,15 @@ class _Listing:
     def _topics(self) -> Iterator[Row]:
         from segreader.inspect import read_topics
 
-        for row in read_topics(self._source):
+        partitions = 0
+        for row in read_topics(self._source, timed_partitions=self._timed):
+            partitions += row.partitions
             for error in row.errors:
                 self._found(error)
             if row.layouts or self._has_all:
                 yield _topic_row(row)
+        if _TIMED_PARTITIONS == self._timed < partitions:
+            self._notes.append(f"times of {partitions:,} partitions are not read; --times reads them")
 
     def _partitions(self) -> Iterator[Row]:
         from segreader.inspect import read_partitions
@@ -149,6 +185,9 @@ def _topic_row(row: TopicOverview) -> Row:
         "partitions": row.partitions,
         "segments": row.segments,
         "size": row.size,
+        "bytes_per_day": _growth(row.size, row.first_indexed_ms, row.max_timestamp_ms),
+        "first_indexed_timestamp": row.first_indexed_ms,
+        "max_timestamp": row.max_timestamp_ms,
         "layouts": list(row.layouts),
         "is_experimental": row.is_experimental,
         "states": _states(row.states),
@@ -161,6 +200,7 @@ def _partition_row(row: PartitionOverview) -> Row:
         "is_experimental": row.is_experimental,
         "segments": None if row.error is not None else row.segments,
         "size": row.size,
+        "bytes_per_day": _growth(row.size, row.first_indexed_ms, row.max_timestamp_ms),
         "start_offset": row.start_offset,
         "stop_offset": row.stop_offset,
         "first_indexed_timestamp": row.first_indexed_ms,
@@ -207,6 +247,16 @@ def _foreign_row(partition: TopicIdPartition, url: str) -> Row:
     return _segment_row(SegmentOverview(partition, url, None)) | {"kind": "foreign"}
 
 
+_SORTED_BY = {"size": "size", "growth": "bytes_per_day", "segments": "segments", "time": "max_timestamp"}
+
+
+def _growth(size: int | None, first_ms: int | None, last_ms: int | None) -> int | None:
+    """Bytes a day; ``None`` where there is no time between the first and the last record."""
+    if size is None or first_ms is None or last_ms is None or last_ms <= first_ms:
+        return None
+    return size * _DAY_MS // (last_ms - first_ms)
+
+
 def _named(partition: TopicIdPartition) -> Row:
     return {"topic": partition.topic, "partition": partition.partition, "topic_id": partition.topic_id}
 
@@ -217,41 +267,92 @@ def _states(states: Mapping[SegmentState, int] | None) -> dict[str, int] | None:
 
 def _print_topics(rows: Sequence[Row]) -> None:
     """A line for each topic."""
-    _print_rows(
-        ("topic", "topic id", "partitions", "segments", "size", "layout", "states"),
+    sizes, growths = _units(rows)
+    print_table(
+        (
+            Column("topic"),
+            number("partitions"),
+            number("segments"),
+            number(f"size ({sizes.name})"),
+            number(f"growth ({growths.name}/day)"),
+            fixed("from"),
+            fixed("to"),
+            Column("states"),
+            Column("layout"),
+            Column("topic id"),
+        ),
         [
             (
                 row["topic"],
-                row["topic_id"] or "",
-                str(row["partitions"]),
-                shown_number(row["segments"]),
-                _size(row["size"]),
-                _layout(", ".join(row["layouts"]), row["is_experimental"]),
+                f"{row['partitions']:,}",
+                _count(row["segments"]),
+                sizes.text(row["size"]),
+                growths.text(row["bytes_per_day"]),
+                *_times(row),
                 _shown_states(row["states"]),
+                _layout(", ".join(row["layouts"]), row["is_experimental"]),
+                row["topic_id"] or "",
             )
             for row in rows
         ],
+        total=(
+            f"{len(rows):,} topics",
+            _count(_sum(rows, "partitions")),
+            _count(_sum(rows, "segments")),
+            sizes.text(_sum(rows, "size")),
+            growths.text(_sum(rows, "bytes_per_day")),
+            *_times(_range(rows)),
+        )
+        if len(rows) > 1
+        else (),
     )
 
 
 def _print_partitions(rows: Sequence[Row]) -> None:
     """A line for each partition."""
-    _print_rows(
-        ("partition", "topic id", "offsets", "times (UTC)", "size", "segments", "incomplete", "layout", "states"),
+    sizes, growths = _units(rows)
+    print_table(
+        (
+            Column("partition"),
+            number("segments"),
+            number(f"size ({sizes.name})"),
+            number(f"growth ({growths.name}/day)"),
+            number("start"),
+            number("stop"),
+            fixed("from"),
+            fixed("to"),
+            number("incomplete"),
+            Column("states"),
+            Column("layout"),
+            Column("topic id"),
+        ),
         [
             (
                 f"{row['topic']}-{row['partition']}",
-                row["topic_id"] or "",
-                _span(shown_number(row["start_offset"]), shown_number(row["stop_offset"])),
-                _span(shown_time(row["first_indexed_timestamp"])[:19], shown_time(row["max_timestamp"])[:19]),
-                _size(row["size"]),
-                shown_number(row["segments"]),
-                shown_number(row["incomplete"] or None),
+                _count(row["segments"]),
+                sizes.text(row["size"]),
+                growths.text(row["bytes_per_day"]),
+                shown_number(row["start_offset"]),
+                shown_number(row["stop_offset"]),
+                *_times(row),
+                Marked(_count(row["incomplete"] or None), "yellow"),
+                Marked("cannot be read", "red") if row["error"] else _shown_states(row["states"]),
                 _layout(row["layout"], row["is_experimental"]),
-                styled("cannot be read", "red") if row["error"] else _shown_states(row["states"]),
+                row["topic_id"] or "",
             )
             for row in rows
         ],
+        total=(
+            f"{len(rows):,} partitions",
+            _count(_sum(rows, "segments")),
+            sizes.text(_sum(rows, "size")),
+            growths.text(_sum(rows, "bytes_per_day")),
+            "",
+            "",
+            *_times(_range(rows)),
+        )
+        if len(rows) > 1
+        else (),
     )
 
 
@@ -260,23 +361,67 @@ def _print_segments(rows: Sequence[Row]) -> None:
     objects = [row["object"] or "" for row in rows]
     places = {name.rpartition("/")[0] + "/" for name in objects if name}
     place = places.pop() if len(places) == 1 else ""
+    screen, sizes = Screen.of(), ByteUnit.of(row["size"] for row in rows)
     if place:
-        console().print(styled(f"in {printable(place, 1000)}", "dim"), soft_wrap=True)
-    _print_rows(
-        ("base", "last", "size", "latest time (UTC)", "epochs", "state", "object"),
+        screen.line(f"in {printable(place, None)}", "dim")
+    names = {(row["topic"], row["partition"]) for row in rows}
+    print_table(
+        (
+            Column("partition"),
+            number("base"),
+            number("last"),
+            number(f"size ({sizes.name})"),
+            fixed("to"),
+            number("epochs"),
+            Column("state"),
+            Column("object"),
+        ),
         [
             (
+                f"{row['topic']}-{row['partition']}" if len(names) > 1 else "",
                 shown_number(row["base_offset"]),
                 shown_number(row["last_offset"]),
-                _size(row["size"]),
+                sizes.text(row["size"]),
                 shown_time(row["max_timestamp"]),
                 _epochs([entry["epoch"] for entry in row["leader_epochs"]]),
-                styled(_shown_state(row), "" if _is_sound(row) else "yellow"),
-                styled(printable(name.removeprefix(place), 1000), overflow="fold"),
+                Marked(_shown_state(row), "" if _is_sound(row) else "yellow"),
+                printable(name.removeprefix(place), None),
             )
             for row, name in zip(rows, objects, strict=True)
         ],
+        total=("", "total", "", sizes.text(_sum(rows, "size")), "", "", f"{len(rows):,} segments")
+        if len(rows) > 1
+        else (),
+        screen=screen,
     )
+
+
+def _units(rows: Sequence[Row]) -> tuple[ByteUnit, ByteUnit]:
+    """Of the sizes, and of what comes a day."""
+    return ByteUnit.of(row["size"] for row in rows), ByteUnit.of(row["bytes_per_day"] for row in rows)
+
+
+def _count(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
+
+
+def _sum(rows: Sequence[Row], name: str) -> int | None:
+    """Of those that tell; ``None`` where none does."""
+    known = [row[name] for row in rows if row[name] is not None]
+    return sum(known) if known else None
+
+
+def _range(rows: Sequence[Row]) -> Row:
+    """The times from the first of all to the last of all."""
+    first, last = "first_indexed_timestamp", "max_timestamp"
+    return {
+        first: min((row[first] for row in rows if row[first] is not None), default=None),
+        last: max((row[last] for row in rows if row[last] is not None), default=None),
+    }
+
+
+def _times(row: Row) -> tuple[Cell, Cell]:
+    return shown_time(row["first_indexed_timestamp"], "seconds"), shown_time(row["max_timestamp"], "seconds")
 
 
 def _is_sound(row: Row) -> bool:
@@ -302,15 +447,6 @@ def _shown_state(row: Row) -> str:
     return "; ".join(said)
 
 
-def _print_rows(columns: Sequence[str], lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print a table without the columns in which no line says anything."""
-    used = [index for index in range(len(columns)) if any(line[index] for line in lines)]
-    table = new_table(*(columns[index] for index in used))
-    for line in lines:
-        table.add_row(*(line[index] for index in used))
-    console().print(table)
-
-
 def _until(stop: int | None) -> str:
     return "" if stop is None else f" to {stop - 1}"
 
@@ -321,14 +457,6 @@ def _layout(name: str, is_experimental: bool) -> str:
 
 def _shown_states(states: Mapping[str, int] | None) -> str:
     return ", ".join(f"{number} {name.replace('_SEGMENT_', ' ').lower()}" for name, number in (states or {}).items())
-
-
-def _span(first: str, last: str) -> str:
-    return f"{first}..{last}" if first or last else ""
-
-
-def _size(size: int | None) -> str:
-    return "" if size is None else shown_size(size)
 
 
 _TABLES: dict[str, Callable[[Sequence[Row]], None]] = {
