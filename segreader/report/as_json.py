@@ -184,10 +184,13 @@ class Changes:
 def changes_since(before: Mapping[str, Any], now: Mapping[str, Any]) -> Changes:
     """What has changed between two reports, each as ``report_row`` gives it.
 
-    A segment is its log object, a finding its code, object and offset.
+    A segment is its log object, a finding its code, object and offset: names count from the location on, which may be
+    spelled in another way.
     """
     old, new = dict(_topics_of(before)), dict(_topics_of(now))
-    changes = [change for key in {**old, **new} if (change := _change(key, old.get(key), new.get(key))) is not None]
+    places = (before["location"], now["location"])
+    found = (_change(key, old.get(key), new.get(key), places) for key in {**old, **new})
+    changes = [change for change in found if change is not None]
     changes.sort(key=lambda one: (-one.grown, one.topic, one.topic_id or ""))
     return Changes(
         before["location"],
@@ -226,9 +229,9 @@ def _topics_of(report: Mapping[str, Any]) -> Iterator[tuple[Topic, Row]]:
         yield (topic["topic"], topic["topic_id"]), topic
 
 
-def _change(key: Topic, old: Row | None, new: Row | None) -> TopicChange | None:
+def _change(key: Topic, old: Row | None, new: Row | None, places: tuple[str, str]) -> TopicChange | None:
     partitions = [set(_numbers(one)) for one in (old, new)]
-    segments = [set(_objects(one)) for one in (old, new)]
+    segments = [set(_objects(one, place)) for one, place in zip((old, new), places, strict=True)]
     change = TopicChange(
         *key,
         None if old is None else old["size"],
@@ -246,25 +249,25 @@ def _numbers(topic: Row | None) -> Iterator[int]:
     return (one["partition"] for one in (topic or {"partitions": ()})["partitions"])
 
 
-def _objects(topic: Row | None) -> Iterator[str]:
+def _objects(topic: Row | None, location: str) -> Iterator[str]:
     for partition in (topic or {"partitions": ()})["partitions"]:
         for segment in partition["segments"]:
-            yield segment["object"]
+            yield segment["object"].removeprefix(location)
 
 
 def _only_in(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Row]:
     """The findings of one report that the other lacks, each as often."""
-    there = Counter(map(_identity, other["findings"]))
+    there = Counter(_identity(finding, other["location"]) for finding in other["findings"])
     for finding in one["findings"]:
-        key = _identity(finding)
+        key = _identity(finding, one["location"])
         if there[key]:
             there[key] -= 1
         else:
             yield finding
 
 
-def _identity(finding: Row) -> tuple[object, ...]:
-    return (finding["code"], finding["object"], finding["offset"])
+def _identity(finding: Row, location: str) -> tuple[object, ...]:
+    return (finding["code"], finding["object"].removeprefix(location), finding["offset"])
 
 
 _LARGEST_FILE: Final = 1 << 30

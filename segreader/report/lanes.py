@@ -74,7 +74,7 @@ def axis_of(topic: ReportedTopic) -> Axis:
         axis = Axis(min(times), max(times), is_time=True)
         places = {int(axis.x(one.from_ms or 0) * _APART / WIDTH) for one in segments}
         largest = max(len(one.segments) for one in topic.partitions)
-        if 4 * len(places) >= min(largest, _APART):
+        if 2 * len(places) > min(largest, _APART):
             return axis
     starts = [one.first_offset for one in segments]
     stops = [one.first_offset if one.last_offset is None else one.last_offset + 1 for one in segments]
@@ -119,8 +119,9 @@ def _marks(partition: ReportedPartition, axis: Axis) -> Iterable[Mark]:
     for gap in partition.gaps:
         start, stop = _place(partition, gap.start, axis), _place(partition, gap.stop, axis)
         kind = "compacted" if gap.is_compaction else "gap"
-        text = f"offsets {gap.start:,} to {gap.stop - 1:,} are in no segment"
-        yield Mark(start, max(0.0, stop - start), kind, text)
+        last = gap.stop - 1
+        what = f"offset {last:,} is" if gap.start == last else f"offsets {gap.start:,} to {last:,} are"
+        yield Mark(start, max(0.0, stop - start), kind, f"{what} in no segment")
     for one in partition.incomplete:
         missing = ", ".join(one.missing)
         where = "" if one.base_offset is None else f" at offset {one.base_offset:,}"

@@ -289,12 +289,10 @@ class _Topics:
             more = f"<p>{_count(self._left_out, 'more topic')} is not drawn, to keep the page small.</p>"
             if self._left_out > 1:
                 more = more.replace(" is ", " are ")
-        joined = (
-            "<p>Neighbouring segments are drawn as one bar where a lane has very many.</p>" if self._is_joined else ""
-        )
-        return (
-            f'<section id="lanes"><h2>Partitions over time</h2>{_LEGEND}{joined}{"".join(self._lanes)}{more}</section>'
-        )
+        joined = " Neighbouring segments are drawn as one bar where they are many." if self._is_joined else ""
+        how = f'<p class="quiet">Along time, or along offsets where times do not keep segments apart.{joined}</p>'
+        head = f'<section id="lanes"><h2>Partitions over time</h2>{_LEGEND}{how}'
+        return f"{head}{''.join(self._lanes)}{more}</section>"
 
     def _of_topic(self, numbered: tuple[int, ReportedTopic]) -> str:
         number, topic = numbered
@@ -352,7 +350,7 @@ def _notes(topic: ReportedTopic) -> str:
     incomplete = sum(len(one.incomplete) for one in topic.partitions)
     orphans = sum(len(one.orphans) for one in topic.partitions)
     for number, one, many in (
-        (lost, "gap", "gaps"),
+        (lost, "<strong>✕ gap</strong>", "<strong>✕ gaps</strong>"),
         (branches, "segment of a lost branch", "segments of a lost branch"),
         (copies, "duplicate", "duplicates"),
         (incomplete, "incomplete set", "incomplete sets"),

@@ -31,7 +31,7 @@ span.sign.incomplete,span.sign.orphan{display:inline-block;width:22px;text-align
 .finding summary{cursor:pointer}
 .finding.error{border-left:4px solid var(--bad)}
 .finding.warning{border-left:4px solid var(--warn)}
-.finding td:first-child{overflow-wrap:anywhere;min-width:14rem}
+.finding td:first-child{overflow-wrap:anywhere;min-width:14rem;width:50%}
 .count{color:var(--quiet)}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.92rem}
@@ -40,15 +40,16 @@ th,td{padding:.28rem .6rem .28rem 0;vertical-align:top;border-bottom:1px solid v
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .time{white-space:nowrap;font-variant-numeric:tabular-nums}
 .topics td:first-child{overflow-wrap:anywhere;min-width:10rem}
-.share{width:7rem;min-width:4rem}
+.topics td:last-child{min-width:12rem}
+.share{width:5rem;min-width:3rem}
 .share i{display:block;height:.7rem;margin-top:.4rem;min-width:1px;background:var(--live)}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(11.5rem,1fr));gap:.6rem;margin:0}
 .cards div{background:var(--soft);border-radius:6px;padding:.6rem .8rem}
 .cards dt{color:var(--quiet);font-size:.85rem}
 .cards dd{margin:0;font-size:1.25rem;font-weight:600;font-variant-numeric:tabular-nums}
 .cards small{display:block;font-size:.8rem}
-.lane{display:grid;grid-template-columns:17rem 1fr;column-gap:1rem;align-items:start;margin:.35rem 0}
-.who{font-size:.85rem;line-height:1.25;display:flex;gap:.5rem}
+.lane{display:grid;grid-template-columns:20rem 1fr;column-gap:1rem;align-items:start;margin:.35rem 0}
+.who{font-size:.8rem;line-height:1.25;display:flex;gap:.5rem}
 .who b{min-width:1.6rem;text-align:right}
 .who span{color:var(--quiet)}
 .track{position:relative;background:var(--soft);border-radius:3px}
@@ -59,7 +60,7 @@ background:var(--paper);border-radius:50%;padding:0 .15rem}
 .told{grid-column:2;margin:.2rem 0 .4rem;padding:0;list-style:none;font-size:.85rem}
 #changes .told{margin-top:.6rem}
 .told li{overflow-wrap:anywhere}
-.axis{display:flex;justify-content:space-between;margin-left:18rem;font-size:.78rem;color:var(--quiet);
+.axis{display:flex;justify-content:space-between;margin-left:21rem;font-size:.78rem;color:var(--quiet);
 font-variant-numeric:tabular-nums}
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1.1rem;font-size:.85rem}
 .legend span{display:inline-flex;align-items:center;gap:.35rem}

@@ -37,6 +37,7 @@ Examples:
   segreader verify s3://logs/tiered orders/3 --deep
   segreader verify /mnt/tiered --metadata /var/lib/kafka -o json
   segreader verify s3://logs/tiered --rsm-config server.properties --deep
+  segreader verify s3://logs/tiered --metrics :9405 --every 5m
 """
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "dim"}
@@ -51,6 +52,14 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "dim"}
 )
 @ahead_options("logs")
 @click.option("--all", "has_all", is_flag=True, help="Also show info: states of a healthy cluster.")
+@click.option(
+    "--metrics",
+    "metrics_address",
+    metavar="[HOST]:PORT",
+    help="Verify again and again until SIGTERM, and serve what was seen as metrics of Prometheus: last uploaded offset "
+    "and its age, orphan bytes, findings by code. Prints no findings.",
+)
+@click.option("--every", metavar="TIME", help="With --metrics: wait so long between two runs, as 300s or 5m.  [300s]")
 @output_option("table", "json", "ndjson")
 @debug_option
 def verify(
@@ -59,6 +68,8 @@ def verify(
     threads: int | None,
     read_ahead_bytes: int | None,
     has_all: bool,
+    metrics_address: str | None,
+    every: str | None,
     form: str,
 ) -> int:
     """Print what is wrong at LOCATION, or with one topic or partition of it, and what to do.
@@ -73,6 +84,8 @@ def verify(
     from segreader.plan.request import ReadOptions
     from segreader.stored.source import LocationSource
 
+    if every is not None and metrics_address is None:
+        raise click.UsageError("--every says how often --metrics verifies. Give both, or neither")
     selection = select()
     source = selection.open()
     try:
@@ -82,6 +95,9 @@ def verify(
                 hint="Give a directory or a prefix in a bucket",
             )
         options = ReadOptions(threads=threads, read_ahead_bytes=read_ahead_bytes)
+        if metrics_address is not None:
+            _serve(selection, deep, options, metrics_address, every or "300s")
+            return ExitCode.OK
         findings = _Findings(selection, source, deep, options, has_all)
         with closing(findings.shown()) as shown:  # before the store is, also where it is interrupted
             if form == "table":
@@ -92,6 +108,50 @@ def verify(
     finally:
         source.store.close()
     return ExitCode.FINDINGS if findings.are_findings else ExitCode.OK
+
+
+def _serve(selection: Selection, deep: bool, options: ReadOptions, address: str, every: str) -> None:
+    """Verify until SIGTERM, with a source of its own for each run: what it remembers of the bucket is of that run."""
+    import signal
+    import threading
+
+    from segreader.gateway.config import parse_address, parse_life
+    from segreader.report.exporter import VerifyExporter
+    from segreader.report.model import BucketReport, read_report
+    from segreader.stored.source import LocationSource
+
+    host, port = parse_address(address, "--metrics")
+    every_s = parse_life(every, "--every")
+
+    def look() -> BucketReport:
+        source = selection.open()
+        try:
+            assert isinstance(source, LocationSource)
+            return read_report(source, selection.wanted, deep=deep, options=options, tick=stop_early)
+        finally:
+            source.store.close()
+
+    def stop_early(_: object) -> None:
+        if exporter.is_stopped:
+            raise _StoppedError
+
+    exporter = VerifyExporter(look, every_s)
+    end = exporter.serve(host, port)
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, lambda *_: exporter.stop()) if is_main else None
+    try:
+        say(f"metrics at http://{host}:{port}/metrics, verified every {every_s} s")
+        exporter.run(say)
+    except _StoppedError:
+        pass
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
+        end()
+
+
+class _StoppedError(Exception):
+    """SIGTERM came during a run."""
 
 
 class _Findings:
