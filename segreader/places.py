@@ -21,7 +21,6 @@ from segreader.storage.signed_url import Secret, redact
 from segreader.values import dataclass
 
 FILE_VARIABLE: Final = "SEGREADER_CONFIG"
-AT_VARIABLE: Final = "SEGREADER_AT"
 COMMAND_S: Final = 30.0
 """Seconds that the command of a secret may take."""
 
@@ -168,7 +167,9 @@ class Place:
         found = {name: one for name, one in own.items() if one is not None and given.get(name) is None}
         if options := self.options(given.get("storage_options")):
             found["storage_options"] = options
-        if options := self.client_options(given.get("broker_options")):
+        # Brokers that are named elsewhere are shown no password of this place's.
+        own_brokers = given.get("bootstrap_servers") is None
+        if own_brokers and (options := self.client_options(given.get("broker_options"))):
             found["broker_options"] = options
         return {**given, **found}
 

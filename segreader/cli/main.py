@@ -17,11 +17,13 @@ _VERBS = (
     "backfill",
     "broker",
     "cat",
+    "completion",
     "dump",
     "gateway",
     "inspect",
     "ls",
     "offsets",
+    "places",
     "plan",
     "report",
     "schemas",
@@ -39,6 +41,12 @@ See what exists, what a read would cost, and what is wrong:
   segreader ls s3://logs/tiered orders/3
   segreader plan s3://logs/tiered orders --since -1d
   segreader verify s3://logs/tiered orders --deep
+
+\b
+Name a bucket once, in ~/.config/segreader.toml, and read it by that name:
+  segreader places
+  segreader cat prod:orders/3
+  SEGREADER_AT=prod segreader ls orders
 
 \b
 Look inside a file or a directory:
@@ -143,6 +151,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         collect_seldom()
         # pyarrow imports numpy, whose OpenBLAS starts a thread for each core that nothing here uses.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        if asked := os.environ.get("_SEGREADER_COMPLETE"):
+            from segreader.cli.completing import complete
+
+            return complete(cli, asked)
         if sys.argv[1:2] == ["backfill"]:  # Arrow's row groups come and go, and their pages need not
             os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
     arguments = list(sys.argv[1:] if arguments is None else arguments)

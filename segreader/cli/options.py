@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from segreader.values import dataclass
 
 if TYPE_CHECKING:
     from segreader.catalog.listing import Wanted
+    from segreader.places import Place
     from segreader.storage.signed_url import Secret
     from segreader.stored.source import Catalog, LocationSource, UrlSource
 
@@ -26,6 +28,21 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _TOPIC = re.compile(r"([^/]+)(?:/([0-9]{1,10}))?")
 _LARGEST_PARTITION = (1 << 31) - 1
+_FILE_OF_LOG = re.compile(r"[0-9]{20}[.-].*")
+_AT = "SEGREADER_AT"
+
+
+def _complete(name: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+    """What the shell offers for a parameter, by a function of ``segreader.cli.completing``."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from segreader.cli import completing
+
+        found: list[Any] = getattr(completing, name)(ctx, incomplete)
+        return found
+
+    return complete
+
 
 _CATALOG = (
     click.option(
@@ -37,12 +54,14 @@ _CATALOG = (
     click.option(
         "--rsm-config",
         metavar="FILE",
+        shell_complete=_complete("files"),
         help="The broker's properties file, with the keys, prefix and bucket of the plugin (with or "
         "without rsm.config.).",
     ),
     click.option(
         "--metadata",
         metavar="DIR",
+        shell_complete=_complete("files"),
         help="Log directories of __remote_log_metadata: which segments are finished, and which deleted.",
     ),
     click.option(
@@ -53,19 +72,32 @@ _CATALOG = (
     click.option(
         "--log-directory",
         metavar="DIR",
+        shell_complete=_complete("files"),
         help="A broker's log directory, or a copy: read on there where the remote tier ends.",
     ),
     click.option(
         "--leader-epochs",
         metavar="FILE|DIR",
+        shell_complete=_complete("files"),
         help="A leader-epoch-checkpoint of the live log: which history survived an unclean election.",
     ),
 )
 
+
 _PARTITIONS = (
-    click.argument("location", required=False),
-    click.argument("topic_argument", required=False, metavar="[TOPIC[/PARTITION]]"),
-    click.option("--topic", metavar="NAME", help="Only this topic. Default: every topic there."),
+    click.argument("location", required=False, shell_complete=_complete("locations")),
+    click.argument(
+        "topic_argument",
+        required=False,
+        metavar="[TOPIC[/PARTITION]]",
+        shell_complete=_complete("topics_and_partitions"),
+    ),
+    click.option(
+        "--topic",
+        metavar="NAME",
+        help="Only this topic. Default: every topic there.",
+        shell_complete=_complete("topics"),
+    ),
     click.option(
         "--topic-id",
         metavar="ID|newest",
@@ -78,6 +110,7 @@ _PARTITIONS = (
         multiple=True,
         metavar="N",
         help="Only this partition; can be repeated.",
+        shell_complete=_complete("partitions"),
     ),
 )
 
@@ -122,6 +155,17 @@ def storage_option(command: _F) -> _F:
         help="Credential, endpoint or setting of the store; can be repeated. NAME=@FILE and NAME=env:VARIABLE keep a "
         "secret out of the process list. docs/reference/options.md lists the names.",
     )(command)
+
+
+at_option = click.option(
+    "--at",
+    metavar="LOCATION",
+    envvar=_AT,
+    shell_complete=_complete("locations"),
+    help="Where topics are that are named alone: a place of segreader places, a directory or a bucket. Default: "
+    f"{_AT}.",
+)
+"""The option of a command whose topics are named without a location; it gets ``at``."""
 
 
 def parse_options(texts: tuple[str, ...]) -> dict[str, Secret]:
@@ -192,6 +236,7 @@ class Selection:
         storage_options: credentials, endpoint and settings.
         catalog: how segments are found.
         live: the cluster and how it is read, of commands that read live topics.
+        place: what was named in place of the location, and is in all of these; its schemas are its own.
     """
 
     location: str | None
@@ -202,6 +247,7 @@ class Selection:
     storage_options: Mapping[str, object] = field(repr=False)
     catalog: Catalog
     live: LiveChoice | None = None
+    place: Place | None = None
 
     @property
     def is_narrowed(self) -> bool:
@@ -250,17 +296,18 @@ def _is_cluster(location: str | None) -> bool:
     return location is not None and location.lower().startswith("kafka://")
 
 
-def _catalog(**given: str | None) -> Callable[[], Catalog]:
-    def make() -> Catalog:
+def _catalog(**given: str | None) -> Callable[..., Catalog]:
+    def make(place: Place | None = None) -> Catalog:
         from segreader.stored.source import Catalog
 
-        return Catalog(**given)
+        return Catalog(**{name: getattr(place, name, None) if one is None else one for name, one in given.items()})
 
     return make
 
 
 catalog_options = _gathered("make_catalog", _catalog, *_CATALOG)
-"""The options of ``Catalog``; the command gets them together, as ``make_catalog``, which it calls."""
+"""The options of ``Catalog``; the command gets them together, as ``make_catalog``, which it calls. What is not given is
+taken from the place that the call names."""
 
 
 def _selection(
@@ -270,21 +317,85 @@ def _selection(
     topic_id: str | None,
     partitions: tuple[int, ...],
     storage_options: tuple[str, ...],
-    make_catalog: Callable[[], Catalog],
+    make_catalog: Callable[..., Catalog],
     live: LiveChoice | None = None,
 ) -> Callable[[], Selection]:
     def select() -> Selection:
-        catalog = make_catalog()
-        name, wanted = _topic_and_partitions(topic_argument, topic, partitions)
+        where, named = location, topic_argument
         has_brokers = live is not None and live.bootstrap_servers is not None
-        if location is None and catalog.rsm_config is None and not has_brokers:
+        if not has_brokers and click.get_current_context().params.get("rsm_config") is None:
+            where, named = at_default(where, named, topic)
+        place, where, rest = find_place(where)
+        if rest is not None and (named is not None or topic is not None):
+            raise click.UsageError("The topic is named twice: behind the place's name and by itself. Leave one out")
+        catalog = make_catalog(place)
+        name, wanted = _topic_and_partitions(rest or named, topic, partitions)
+        options: Mapping[str, object] = parse_options(storage_options)
+        choice = live
+        if place is not None:
+            options = place.options(options)
+            choice = None if live is None else live.at(place)
+        if where is None and catalog.rsm_config is None and (choice is None or choice.bootstrap_servers is None):
+            if place is not None:
+                raise click.UsageError(f"The place {place.name} is a cluster, and this command reads a store")
             raise click.UsageError(
-                "Missing argument 'LOCATION'. It is optional only with an --rsm-config that names a bucket"
+                "Missing argument 'LOCATION'. It is optional only with an --rsm-config that names a bucket, or if "
+                f"{_AT} names a place"
             )
-        place, urls = (None, None) if location is None else parse_location(location)
-        return Selection(place, urls, name, topic_id, wanted, parse_options(storage_options), catalog, live)
+        found, urls = (None, None) if where is None else parse_location(where)
+        return Selection(found, urls, name, topic_id, wanted, options, catalog, choice, place)
 
     return select
+
+
+def at_default(location: str | None, topic_argument: str | None, topic: str | None) -> tuple[str | None, str | None]:
+    """LOCATION and TOPIC of a command line, where ``SEGREADER_AT`` is the location if none is given.
+
+    A single argument is then a TOPIC if it may be one by its form and is no place's name.
+
+    Args:
+        topic: of ``--topic``: with it, a single argument is a location.
+    """
+    at = os.environ.get(_AT)
+    if not at or topic_argument is not None:
+        return location, topic_argument
+    if location is None:
+        return at, None
+    return (at, location) if topic is None and may_be_topic(location) else (location, None)
+
+
+def may_be_topic(text: str) -> bool:
+    """Whether a text is a topic, or a partition of one, by its form: no path, URL or list, and no place's name."""
+    match = _TOPIC.fullmatch(text)
+    if match is None or match[1] in (".", "..", "-") or text[0] in "~@" or ":" in text or _FILE_OF_LOG.fullmatch(text):
+        return False
+    from segreader.places import place_named
+
+    return place_named(text) is None
+
+
+def find_place(location: str | None) -> tuple[Place | None, str | None, str | None]:
+    """The place that an argument names, the location to read, and what follows the name: ``orders`` or ``orders/3``.
+
+    Raises:
+        ObjectNotFoundError: it is neither a place nor a directory, and nearly a place's name.
+        OptionError: the file of places is not what it should be.
+    """
+    if location is None:
+        return None, None, None
+    from segreader.places import config_file, near_name, place_named
+
+    named = place_named(location)
+    if named is None:
+        if not os.path.exists(location) and (near := near_name(location)) is not None:
+            raise ObjectNotFoundError(
+                "no such place or directory", source=location, hint=f"Did you mean {near}? segreader places lists them"
+            )
+        return None, location, None
+    place, rest = named
+    if rest is None and os.path.isdir(location):
+        say(f"note: {location} is the place in {config_file()}; ./{location} is the directory")
+    return place, place.location, rest
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -357,7 +468,7 @@ class LiveChoice:
     """
 
     bootstrap_servers: str | None
-    broker_options: Mapping[str, Secret] = field(default_factory=dict, repr=False)
+    broker_options: Mapping[str, object] = field(default_factory=dict, repr=False)
     group: str | None = None
     prefer: str = "broker"
     locations: bool = True
@@ -365,6 +476,13 @@ class LiveChoice:
     def scan_arguments(self) -> dict[str, Any]:
         """The arguments of ``segreader.scan`` that say the same."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def at(self, place: Place) -> LiveChoice:
+        """The same with the brokers of a place, unless others are named."""
+        if self.bootstrap_servers is None and (place.bootstrap_servers is not None or _is_cluster(place.location)):
+            options = place.client_options(self.broker_options)
+            return replace(self, bootstrap_servers=place.bootstrap_servers, broker_options=options)
+        return self
 
 
 def _live(bootstrap_servers: str | None, broker_options: tuple[str, ...], **others: Any) -> LiveChoice:
@@ -490,8 +608,11 @@ schema_options = _gathered(
 """How keys and values are decoded; the command gets these together, as ``typed``, for ``typed_arguments``."""
 
 
-def typed_arguments(typed: Mapping[str, Any], topic: str | None) -> dict[str, Any]:
+def typed_arguments(typed: Mapping[str, Any], topic: str | None, place: Place | None = None) -> dict[str, Any]:
     """The arguments of ``segreader.scan`` that say what ``schema_options`` do.
+
+    Args:
+        place: whose schemas decode the topic where the options name none.
 
     Raises:
         OptionError, SchemaRegistryError: schemas cannot be had.
@@ -505,6 +626,11 @@ def typed_arguments(typed: Mapping[str, Any], topic: str | None) -> dict[str, An
 
         for side, known in learn_sides(schemas, topic).items():
             given[side] = given[side] or known
+    elif place is not None and topic is not None and not (given["key"] or given["value"]):
+        from segreader.typed.reader_schema import learn_subjects
+
+        own = place.schemas or place.schema_registry
+        given |= {} if own is None else learn_subjects(own, topic)
     if message is not None:
         from segreader.typed.reader_schema import learn
 

@@ -139,7 +139,8 @@ def cat(
 
     if all_partitions and with_key is None:
         raise click.UsageError("--all-partitions is about --key K. Name the key, or leave it out")
-    selected = select().scan_arguments()
+    selection = select()
+    selected = selection.scan_arguments()
     is_filtered = with_key is not None or grep is not None
     with scan(
         **selected,
@@ -147,7 +148,7 @@ def cat(
         with_key=with_key,
         all_partitions=all_partitions,
         grep=grep,
-        **typed_arguments(typed, selected.get("topic")),
+        **typed_arguments(typed, selection.topic, selection.place),
         columns=(*DEFAULT_COLUMNS, "leader_epoch") if form in ("parquet", "arrow") else RECORD_COLUMNS,
         batch_rows=DEFAULT_MAX_ROWS if is_filtered else min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
         on_missing=on_missing,
