@@ -41,10 +41,12 @@ from segreader.read.base_scan import BaseScan, Offsets
 from segreader.read.metrics import ScanMetrics, Stopwatch, timed
 from segreader.read.plan_reader import PlanReader, take_back, without_first
 from segreader.read.split_reader import AssumptionError
+from segreader.read.tail import last_offsets, ranges_around
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import FetchedAtOnce, ObjectStore, range_size_of
+from segreader.storage.base import FetchedAtOnce, ObjectStore, RememberingStore, range_size_of
 from segreader.storage.metrics import metrics_of
 from segreader.stored.assumed import DraftPlan, PlainLogs, plan_plain_logs
+from segreader.stored.log import log_at_end
 from segreader.stored.planner import PartitionPlanner, plan_each_log
 from segreader.stored.segment_ends import ranges_beside
 from segreader.stored.source import (
@@ -90,6 +92,7 @@ class Scan(BaseScan):
         self._draft: DraftPlan | None = None
         self._source = source
         self._places: list[KeyPartition] | None = None
+        self._looked: list[ScanMetrics] = []  # what was read to find the last records
 
     @property
     def store(self) -> ObjectStore:
@@ -137,7 +140,7 @@ class Scan(BaseScan):
         if self._plan is not None or not isinstance(source, UrlSource):
             return self.plan()
         if self._draft is None:
-            asks_for_more = self._request.placed_by_key is not None
+            asks_for_more = self._request.placed_by_key is not None or self._request.last is not None
             if self.times is not None or self.options.order is not Order.TOTAL or asks_for_more:
                 return self.plan()
             watch = Stopwatch()
@@ -163,6 +166,8 @@ class Scan(BaseScan):
         return self._draft.plan if self._plan is None and self._draft is not None else self.plan()
 
     def _plan_one(self, log: SourceLog, on_gap: str | None = None) -> ReadPlan:
+        if self._request.last is not None:
+            return self._plan_last(log, self._request.last, on_gap)
         store = self.store
         is_whole = self.offsets.stop is None and self.times is None
         if is_whole and range_size_of(store) and len(log.log.segments) <= _MOST_FETCHED:
@@ -170,6 +175,33 @@ class Scan(BaseScan):
             store = FetchedAtOnce(store, ranges_beside(log.log.segments, is_committed=is_committed))
         planner = self.planner(on_gap, store)
         planner.add(log, self.offsets, self.times)
+        return planner.plan(self.location)
+
+    def _plan_last(self, log: SourceLog, count: int, on_gap: str | None) -> ReadPlan:
+        """The plan of the last records of a partition. Its end is read to find them, and what is before as needed."""
+        stored = log_at_end(self.store, log, max_batch_bytes=self.options.max_batch_bytes)
+        wanted = self.offsets if self.times is None else stored.offsets_between(self.times, self.offsets)
+        is_committed, where = self.isolation_level is IsolationLevel.READ_COMMITTED, self.options.where
+        end = stored.open_end if stored.is_end_hidden else stored.stable if is_committed else stored.latest
+        stop = end if wanted.stop is None else min(wanted.stop, end)
+        first = min(max(wanted.start, stored.earliest), stop)
+        store = RememberingStore(self.store)  # each stretch is planned by the same small objects
+        looked = ScanMetrics()
+        options = replace(self.options, columns=("offset",))
+
+        def read(offsets: OffsetRange) -> Generator[pa.RecordBatch, None, None]:
+            planner = self.planner(on_gap, store)
+            planner.add(stored, offsets)
+            return PlanReader(self.store, options, metrics=looked).read(planner.plan(self.location))
+
+        found = last_offsets(read, OffsetRange(first, stop), count, is_filtered=where is not None)
+        self._looked.append(looked)
+        planner = self.planner(on_gap, store)
+        planner.add(
+            stored,
+            OffsetRange(found[0] if found else stop, wanted.stop),
+            only=ranges_around(found) if found and where is not None else None,
+        )
         return planner.plan(self.location)
 
     def plan_each(self) -> tuple[ReadPlan, dict[TopicIdPartition, SegreaderError]]:
@@ -206,6 +238,11 @@ class Scan(BaseScan):
         note = note_if_older(self.store, [log.segments for log in logs], self.times, self.offsets)
         return plan if note is None else replace(plan, notes=(*plan.notes, note))
 
+    @property
+    def last(self) -> int | None:
+        """How many records of each partition are read at most, from its end; ``None``: all of them."""
+        return self._request.last
+
     def planner(self, on_gap: str | None = None, store: ObjectStore | None = None) -> PartitionPlanner:
         """A planner that knows how this scan is to be read, for those who choose of its partitions and offsets.
 
@@ -221,7 +258,7 @@ class Scan(BaseScan):
 
     def _logs_to_plan(self) -> Iterator[SourceLog]:
         """The same; for a range of offsets, segments may be known by their names alone."""
-        by_name = self.times is None and self.offsets != OffsetRange()
+        by_name = self.times is None and self.offsets != OffsetRange() and self._request.last is None
         return self._logs(replace(self._wanted(), by_name=by_name), None)
 
     def _logs(self, wanted: Wanted, wants: Wants | None) -> Iterator[SourceLog]:
@@ -263,6 +300,11 @@ class Scan(BaseScan):
         reader = PlanReader(self.store, options)
         self.metrics = reader.metrics
         self.metrics.notes.extend(plan.notes)
+        for looked in self._looked:
+            self.metrics.requests += looked.requests
+            self.metrics.bytes_read += looked.bytes_read
+            self.metrics.body_bytes += looked.body_bytes
+            self.metrics.records += looked.records if options.where is not None else 0
         stored = metrics_of(self.store)
         batches = reader.read(plan) if self._plan is not None else self._read_draft(options, reader.metrics)
         yield from timed(batches, reader.metrics, stored, Stopwatch(self._plan_took))
@@ -450,6 +492,7 @@ def scan(
     with_key: bytes | str | None = None,
     all_partitions: bool = False,
     grep: bytes | str | None = None,
+    last: int | None = None,
     columns: Collection[str] = DEFAULT_COLUMNS,
     key: Schemas | None = None,
     value: Schemas | None = None,
@@ -506,6 +549,8 @@ def scan(
         all_partitions: with ``with_key``: read every partition, for keys that another partitioner placed.
         grep: only records whose key or value contains these bytes, given as ``with_key``. ``metrics.records`` counts
             those that were looked at.
+        last: only so many records at the end of each partition, of those asked for. Where they begin is found from the
+            end backwards when the plan is made, and no more is read than that needs.
         columns: which columns, in this order; see ``docs/architecture.md``. Others are not built. With schemas also
             fields, ``value.customer`` or ``value.items.price``: no others are decoded.
         key, value: the schemas of keys and values, which are then decoded: a source of ``segreader.schemas``, the URL
@@ -591,6 +636,7 @@ def scan(
         isolation_level=parse_isolation_level(isolation_level),
         prefers_store=prefer == "store",
         placed_by_key=sought if wanted is None and not all_partitions else None,
+        last=last,
     )
     if bootstrap_servers is not None or is_cluster(location):
         from segreader.live.scan import open_live_scan

@@ -20,13 +20,15 @@ from segreader.live.cluster import Cluster, KafkaCluster
 from segreader.live.fetching import BrokerRange
 from segreader.live.locations import UrlCache, now_ms, open_located
 from segreader.live.marks import choose_partitions, find_topic
-from segreader.live.planner import plan_live
+from segreader.live.planner import plan_live, plan_topics
 from segreader.live.reader import LiveReader
-from segreader.plan.live import LivePart, LivePlan, ReadFrom
+from segreader.plan.live import LivePart, LivePartition, LivePlan, ReadFrom
 from segreader.plan.partitioner import KeyPartition
 from segreader.plan.request import Bounds, Policy, ReadOptions, Request
+from segreader.ranges import OffsetRange
 from segreader.read.base_scan import BaseScan
 from segreader.read.metrics import LiveMetrics, Stopwatch, timed
+from segreader.read.tail import last_offsets
 from segreader.storage.base import ObjectStore
 from segreader.storage.metrics import metrics_of
 from segreader.storage.signed_url import SignedUrl
@@ -98,17 +100,38 @@ class LiveScan(BaseScan):
         if self._plan is None:
             watch = Stopwatch()
             request, notes = self._chosen()
-            plan = plan_live(
-                self.cluster,
-                request,
-                self.options,
-                source=self._source,
-                located=self._locations(),
-                metrics=self._planning,
-            )
+            plan = self._planned([request]) if request.last is None else self._plan_last(request, request.last)
             self._plan = replace(plan, notes=(*notes, *plan.notes)) if notes else plan
             self._plan_took = watch.so_far()
         return self._plan
+
+    def _planned(self, requests: Sequence[Request]) -> LivePlan:
+        return plan_topics(
+            self.cluster,
+            requests,
+            self.options,
+            source=self._source,
+            located=self._locations(),
+            metrics=self._planning,
+        )
+
+    def _plan_last(self, request: Request, count: int) -> LivePlan:
+        """The plan of the last records of each partition: its end is read to find them, and more as needed."""
+        ends = plan_live(self.cluster, request, self.options, metrics=self._planning)
+        options = replace(self.options, columns=("offset",))
+
+        def begin_of(asked: LivePartition) -> Request:
+            alone = replace(request, partitions=(asked.partition.partition,))
+
+            def read(offsets: OffsetRange) -> Generator[pa.RecordBatch, None, None]:
+                bounds = Bounds(offsets.start, offsets.stop)
+                return self._read(self._planned([replace(alone, bounds=bounds)]), options, self._planning)
+
+            seam, is_filtered = asked.seam, options.where is not None
+            found = last_offsets(read, OffsetRange(seam.start, seam.stop), count, is_filtered=is_filtered)
+            return replace(alone, bounds=Bounds(found[0] if found else seam.stop, seam.stop))
+
+        return replace(self._planned([begin_of(one) for one in ends.partitions_asked]), ends=ends.ends)
 
     def _chosen(self) -> tuple[Request, tuple[str, ...]]:
         """What is asked for with the one partition of a key, and what people should know of it."""
@@ -132,6 +155,11 @@ class LiveScan(BaseScan):
         plan = self.plan()
         self.metrics = metrics = LiveMetrics(locations_rejected=self._planning.locations_rejected)
         metrics.notes += plan.notes
+        if self.request.last is not None:  # what was read to find them
+            metrics.requests += self._planning.requests
+            metrics.bytes_read += self._planning.bytes_read
+            metrics.body_bytes += self._planning.body_bytes
+            metrics.records += self._planning.records if options.where is not None else 0
         yield from timed(
             self._read(plan, options, metrics), metrics, metrics_of(self.store), Stopwatch(self._plan_took)
         )

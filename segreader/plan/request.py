@@ -244,6 +244,7 @@ class Request:
         prefers_store: take what both tiers have from the object store.
         placed_by_key: of each topic only the partition where the default partitioner puts this key. ``Scan`` and
             ``LiveScan`` heed it; those who plan by themselves name ``partitions``.
+        last: only so many records at the end of each partition; of these two, too.
     """
 
     topic: str | None = None
@@ -253,6 +254,11 @@ class Request:
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     prefers_store: bool = False
     placed_by_key: bytes | None = None
+    last: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.last is not None and self.last < 1:
+            raise OptionError("last must be positive", found=self.last)
 
 
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")

@@ -207,6 +207,8 @@ class BaseScan(ABC):
         if bounds.start or bounds.stop is not None or bounds.end is not LiveEnd.LATEST:
             end = bounds.end if bounds.end is not LiveEnd.LATEST else ""
             yield "offsets", f"{bounds.start or ''}:{end if bounds.stop is None else bounds.stop}"
+        if asked.last is not None:
+            yield "last", str(asked.last)
         if bounds.group is not None:
             yield "group", bounds.group
         if bounds.times is not None:

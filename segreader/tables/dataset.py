@@ -122,6 +122,8 @@ class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         else:
             if refresh:
                 raise OptionError("a live topic is read as one snapshot", hint="Register it again to list it again")
+            if refresh and face.last is not None:
+                raise OptionError("the last records are found once", hint="Register the topic again to list it again")
             self._rows = LiveRows(face, self._tell)
 
     @property

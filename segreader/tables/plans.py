@@ -202,6 +202,8 @@ class FilteredPlans:
         with self._lock:
             if self._refresh:
                 self._forget()
+            if self._scan.last is not None:  # what a filter leaves of them is fewer
+                return self._scan.plan()
             if predicate is None and self._whole is not None:
                 return self._whole
             planner = self._scan.planner()

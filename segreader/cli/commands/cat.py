@@ -43,6 +43,7 @@ Examples:
   segreader cat s3://logs/tiered --topic orders --storage-option region=eu-west-1
   segreader cat s3://logs/tiered orders/3 --since 2026-11-01T00:00Z --until -1h
   segreader cat --rsm-config server.properties --topic orders
+  segreader cat s3://logs/tiered orders --last 10
   segreader cat s3://logs/tiered orders --key customer-42
   segreader cat /mnt/tiered orders --grep '"status":"failed"' -o jsonl
   segreader cat @urls.txt --stats
@@ -71,6 +72,12 @@ Examples:
 )
 @encoding_options
 @schema_options
+@click.option(
+    "--last",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Only the last N records of each partition, of those asked for: the end is read, and no more than that needs.",
+)
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Stop reading after N records.")
 @click.option(
     "--on-missing",
@@ -101,6 +108,7 @@ def cat(
     with_key: str | None,
     all_partitions: bool,
     grep: str | None,
+    last: int | None,
     key_encoding: str | None,
     value_encoding: str | None,
     typed: Mapping[str, Any],
@@ -148,6 +156,7 @@ def cat(
         with_key=with_key,
         all_partitions=all_partitions,
         grep=grep,
+        last=last,
         **typed_arguments(typed, selection.topic, selection.place),
         columns=(*DEFAULT_COLUMNS, "leader_epoch") if form in ("parquet", "arrow") else RECORD_COLUMNS,
         batch_rows=DEFAULT_MAX_ROWS if is_filtered else min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
