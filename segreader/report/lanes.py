@@ -45,11 +45,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One partition as it is drawn."""
+    """One partition as it is drawn.
+
+    Args:
+        marks: all of them, to be told in words.
+        drawn: the same, neighbours of one kind as one.
+    """
 
     partition: ReportedPartition
     bars: tuple[Bar, ...]
     marks: tuple[Mark, ...]
+    drawn: tuple[Mark, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +91,14 @@ def lane_of(partition: ReportedPartition, axis: Axis, most: int) -> Lane:
     """The bars and marks of a partition.
 
     Args:
-        most: bars of one fate; neighbours are drawn as one to stay below it.
+        most: bars of one fate, and marks of one kind; neighbours are drawn as one to stay below it.
     """
     bars: list[Bar] = []
     for fate in SegmentFate:
         some = [one for one in partition.segments if one.fate is fate]
         bars += _joined(some, fate, axis, most)
-    return Lane(partition, tuple(bars), tuple(_marks(partition, axis)))
+    marks = tuple(_marks(partition, axis))
+    return Lane(partition, tuple(bars), marks, tuple(_joined_marks(marks, most)))
 
 
 def _joined(segments: Sequence[ReportedSegment], fate: SegmentFate, axis: Axis, most: int) -> Iterable[Bar]:
@@ -104,6 +111,17 @@ def _joined(segments: Sequence[ReportedSegment], fate: SegmentFate, axis: Axis, 
         x = some[0][0]
         width = max(_NARROWEST, max(stop for _, stop, _ in some) - x)
         yield Bar(min(x, WIDTH - _NARROWEST), width, fate, tuple(one for _, _, one in some))
+
+
+def _joined_marks(marks: Sequence[Mark], most: int) -> Iterable[Mark]:
+    """One mark for all of a kind that begin in the same ``most``-th of the lane."""
+    slots: dict[tuple[str, int], list[Mark]] = {}
+    for one in marks:
+        slots.setdefault((one.kind, min(most - 1, int(one.x * most / WIDTH))), []).append(one)
+    for some in slots.values():
+        first, stop = some[0], max(one.x + one.width for one in some)
+        text = first.text if len(some) == 1 else f"{len(some):,} of these, the first: {first.text}"
+        yield Mark(first.x, stop - first.x, first.kind, text)
 
 
 def _extent(one: ReportedSegment, axis: Axis) -> tuple[float, float]:

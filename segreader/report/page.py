@@ -29,11 +29,11 @@ from segreader.report.lanes import (
 from segreader.report.model import Bill, BucketReport, ReportedTopic, SegmentFate
 from segreader.report.style import DOCUMENT, STYLE
 
-_FINDINGS_SIZE: Final = 350_000
-_CHANGES_SIZE: Final = 150_000
-_TOPICS_SIZE: Final = 400_000
-_LANES_SIZE: Final = 1_000_000
-"""Characters that these parts of the page may have; with all else it stays below 2 MB."""
+_FINDINGS_SIZE: Final = 300_000
+_CHANGES_SIZE: Final = 100_000
+_TOPICS_SIZE: Final = 350_000
+_LANES_SIZE: Final = 900_000
+"""Bytes that these parts of the page may have; with all else it stays below 2 MB."""
 
 _BARS: Final = 4000
 _OF_ONE_KIND: Final = 20
@@ -102,7 +102,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _within(parts: Iterable[_T], budget: int, render: Callable[[_T], str]) -> tuple[list[str], int]:
-    """As many rendered parts as fit in ``budget`` characters, and how many were left out."""
+    """As many rendered parts as fit in ``budget`` bytes, and how many were left out."""
     shown: list[str] = []
     left_out = 0
     for part in parts:
@@ -110,9 +110,9 @@ def _within(parts: Iterable[_T], budget: int, render: Callable[[_T], str]) -> tu
             left_out += 1
             continue
         text = render(part)
-        budget -= len(text)
+        budget -= len(text.encode())
         if budget < 0 and shown:
-            left_out += 1
+            left_out, budget = left_out + 1, 0
         else:
             shown.append(text)
     return shown, left_out
@@ -317,13 +317,14 @@ class _Topics:
         )
         label = f"{_count(len(one.segments), 'segment')}, {_shown_bytes(one.size)}, {offsets}"
         bars = "".join(_bar(bar, axis) for bar in lane.bars)
-        gaps = "".join(_gap(mark) for mark in lane.marks if mark.kind != "incomplete")
+        gaps = "".join(_gap(mark) for mark in lane.drawn if mark.kind != "incomplete")
         has_lower = any(not bar.is_upper for bar in lane.bars)
         height = 28 if has_lower else 18
         marks = "".join(
             f'<span class="mark {mark.kind}" style="left:{(mark.x + mark.width / 2) / 10:.2f}%" aria-hidden="true">'
             f"{_MARKS[mark.kind]}</span>"
-            for mark in lane.marks[:50]
+            for mark in lane.drawn
+            if _MARKS[mark.kind]
         )
         return (
             f'<div class="lane"><div class="who"><b>{one.partition.partition}</b> <span>{label}</span></div>'
