@@ -117,13 +117,13 @@ class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         self.last_plan: ReadPlan | None = None
         self.last_error: BaseException | None = None
         if isinstance(face, Scan):
+            if refresh and face.last is not None:
+                raise OptionError("the last records are found once", hint="Register the topic again to list it again")
             plans = FilteredPlans(face, self._schema, refresh=refresh)
             self._rows: Rows = StoredRows(face, plans, threads=threads, tell=self._tell)
         else:
             if refresh:
                 raise OptionError("a live topic is read as one snapshot", hint="Register it again to list it again")
-            if refresh and face.last is not None:
-                raise OptionError("the last records are found once", hint="Register the topic again to list it again")
             self._rows = LiveRows(face, self._tell)
 
     @property
