@@ -94,6 +94,8 @@ class QueryTables:
         self._storage_options, self._broker_options, self._at = storage_options, broker_options, at
         self._made: dict[str, MadeTable] = {}
         self._paths: dict[str, set[tuple[str, ...]] | None] = {}
+        self.used: list[MadeTable] = []
+        """The tables of the query that was prepared last, each once."""
 
     @property
     def made(self) -> list[MadeTable]:
@@ -131,6 +133,7 @@ class QueryTables:
         Raises:
             OptionError: it is not a query, or a ``topic(…)`` in it is none.
         """
+        self.used = []
         parsed = self._parsed(query)
         self._paths = _paths_of_sides(parsed)
         return self._text(self._replaced(parsed, Counter(), frozenset()))
@@ -141,7 +144,7 @@ class QueryTables:
         Raises:
             OptionError: a ``topic(…)`` in it is none.
         """
-        self._paths = dict.fromkeys(side.value for side in Side)
+        self.used, self._paths = [], dict.fromkeys(side.value for side in Side)
         tokens = tokens_of(query)
         made, at = "", 0
         for number, token in enumerate(tokens):
@@ -163,7 +166,7 @@ class QueryTables:
         parsed = self._parse(query)
         if parsed.get("error"):
             message = str(parsed.get("error_message"))
-            raise OptionError(message, hint=hint_for(message, query))
+            raise OptionError(message, hint=hint_for(message, query, self))
         return parsed
 
     def _parse(self, query: str) -> dict[str, Any]:
@@ -244,9 +247,7 @@ class QueryTables:
         key = json.dumps([positional, sorted(named.items())], default=str)
         if any(name in named for name in (*Side, "schemas")):
             key += self._shown_paths()
-        if key not in self._made:
-            self._made[key] = self._make(positional, named)
-        return self._made[key]
+        return self._table(key, lambda: self._make(positional, named))
 
     def _topic_at(self, topic: str) -> MadeTable:
         """The table of a topic that is named without a location."""
@@ -254,14 +255,23 @@ class QueryTables:
         key = json.dumps([topic])
         if self._at.schemas is not None:
             key += self._shown_paths()
+        return self._table(key, lambda: self._make_at(topic))
+
+    def _make_at(self, topic: str) -> MadeTable:
+        assert self._at is not None
+        name, partition = (topic, None) if topic in self.names else parse_topic(topic)
+        named = dict(self._at.arguments)
+        if partition is not None:
+            named["partitions"] = [partition]
+        if self._at.schemas is not None and name is not None:
+            named |= learn_subjects(self._at.schemas, name)
+        return self._open(name, named, DEFAULT_COLUMNS, "utf8", shown=topic)
+
+    def _table(self, key: str, make: Callable[[], MadeTable]) -> MadeTable:
         if key not in self._made:
-            name, partition = (topic, None) if topic in self.names else parse_topic(topic)
-            named = dict(self._at.arguments)
-            if partition is not None:
-                named["partitions"] = [partition]
-            if self._at.schemas is not None and name is not None:
-                named |= learn_subjects(self._at.schemas, name)
-            self._made[key] = self._open(name, named, DEFAULT_COLUMNS, "utf8", shown=topic)
+            self._made[key] = make()
+        if self._made[key] not in self.used:
+            self.used.append(self._made[key])
         return self._made[key]
 
     def _shown_paths(self) -> str:
@@ -440,8 +450,11 @@ def told(error: BaseException) -> tuple[str, str | None]:
     return (text.rstrip("!"), None) if match is None else (text[: match.start()].rstrip(" !"), match[0])
 
 
-def hint_for(message: str, query: str) -> str:
+def hint_for(message: str, query: str, tables: QueryTables) -> str:
     """What to do about a message of DuckDB that proposes nothing."""
+    for name in tables.names if "rror" in message else ():
+        if not name.isidentifier() and re.search(rf"""(?<!["'\w]){re.escape(name)}(?!["'\w/])""", query):
+            return f"Write {quoted(name)}, in double quotes"
     if "syntax error" in message and _BARE_OFFSET.search(query):
         return 'offset is a word of SQL: write "offset", with double quotes, for the column'
     if "syntax error" in message:

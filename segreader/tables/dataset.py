@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -13,12 +14,14 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 
 from segreader.errors import OptionError
+from segreader.isolation import IsolationLevel
 from segreader.plan.split import ReadPlan
 from segreader.read.base_scan import BaseScan
 from segreader.read.metrics import ScanMetrics, texts_of
 from segreader.scans import Scan, scan, takes_places
+from segreader.storage.metrics import metrics_of
 from segreader.tables.plans import FilteredPlans
-from segreader.tables.rows import Columns, LiveRows, PartOfRows, Rows, StoredRows, TopicScanner, sum_of
+from segreader.tables.rows import Columns, LiveRows, NoRows, PartOfRows, Rows, StoredRows, TopicScanner, sum_of
 
 _BATCH_ROWS = 1 << 16
 _LOCAL_SPLIT_BYTES = 16 << 20
@@ -111,6 +114,8 @@ class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
     def __init__(self, face: BaseScan, *, refresh: bool = False, threads: int | None = None) -> None:
         super().__init__(face.schema, [_without_files(face.schema)])
         self._schema = face.schema
+        self._face = face
+        self._filters: list[pc.Expression | None] | None = None
         self._counts: Sequence[ScanMetrics] = ()
         self._reads: dict[tuple[int, int], tuple[ReadPlan, Sequence[ScanMetrics]]] = {}
         self.keeps_reads = False
@@ -148,7 +153,35 @@ class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         Raises:
             OptionError: the table has no such column.
         """
-        return TopicScanner(self._schema, self._rows, columns, filter, batch_size, self._keep)
+        rows = self._rows
+        if self._filters is not None:
+            self._filters.append(filter)
+            rows = NoRows(rows)
+        return TopicScanner(self._schema, rows, columns, filter, batch_size, self._keep)
+
+    @contextmanager
+    def rehearsed(self) -> Iterator[list[pc.Expression | None]]:
+        """Meanwhile queries find no rows, and nothing is read; the filters that they come with are in the list."""
+        self._filters = []
+        try:
+            yield self._filters
+        finally:
+            self._filters = None
+
+    def plan(self, filter: pc.Expression | None = None) -> ReadPlan:
+        """What a query with this filter reads; raises as ``Scan.plan``, for what the filter does not rule out."""
+        return self._rows.plan(filter)
+
+    @property
+    def isolation_level(self) -> IsolationLevel:
+        """Of the records that it gives."""
+        return self._face.isolation_level
+
+    @property
+    def requests(self) -> int | None:
+        """Requests to the store since it was opened; ``None`` where they are not counted."""
+        metrics = metrics_of(self._face.store)
+        return None if metrics is None else metrics.requests
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
         """The Arrow C stream of all rows. Source: the Arrow PyCapsule interface."""

@@ -66,6 +66,9 @@ class Rows(Protocol):
     def parts(self, predicate: pc.Expression | None) -> Sequence[PartOfRows]:
         """The rows that ``predicate`` may match in pieces, in order: each can be read by itself, by any thread."""
 
+    def plan(self, predicate: pc.Expression | None) -> ReadPlan:
+        """What reading the rows that ``predicate`` may match takes."""
+
     def close(self) -> None:
         """Close connections and threads."""
 
@@ -92,6 +95,9 @@ class StoredRows:
     def parts(self, predicate: pc.Expression | None) -> Sequence[PartOfRows]:
         plan, counts = self._begin(predicate)
         return [SplitRows(self._scan, self._scan.options, part, counts.append) for part in _parts(plan)]
+
+    def plan(self, predicate: pc.Expression | None) -> ReadPlan:
+        return self._plans.plan(predicate)
 
     def _begin(self, predicate: pc.Expression | None) -> tuple[ReadPlan, list[ScanMetrics]]:
         plan = self._plans.plan(predicate)
@@ -213,6 +219,10 @@ class LiveRows:
     def parts(self, predicate: pc.Expression | None) -> Sequence[PartOfRows]:
         return [self]  # the connections are one reader's at a time
 
+    def plan(self, predicate: pc.Expression | None) -> ReadPlan:
+        with self._lock:
+            return self._scan.plan()
+
     @property
     def metrics(self) -> ScanMetrics:
         return self._scan.metrics
@@ -225,6 +235,27 @@ class LiveRows:
             "a fragment of a live topic holds connections to brokers, and cannot travel to another process",
             hint="Read it in this process, or give the location alone: what is in the store is read by any process",
         )
+
+
+class NoRows:
+    """No rows, in place of others: for a query that is only to say what it would ask of them."""
+
+    def __init__(self, others: Rows) -> None:
+        self._others = others
+
+    def batches(
+        self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        yield from ()
+
+    def parts(self, predicate: pc.Expression | None) -> Sequence[PartOfRows]:
+        return []
+
+    def plan(self, predicate: pc.Expression | None) -> ReadPlan:
+        return self._others.plan(predicate)
+
+    def close(self) -> None:
+        self._others.close()
 
 
 def sum_of(counts: Sequence[ScanMetrics]) -> ScanMetrics:

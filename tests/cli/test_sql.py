@@ -23,7 +23,7 @@ from corpus import CORPUS, case
 
 import segreader
 from segreader.cli.main import main
-from segreader.cli.shell.session import Engine
+from segreader.cli.shell.session import DuckEngine
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import ProducerRecord
@@ -146,7 +146,7 @@ def test_each_format_has_the_same_rows(sql: Run, tmp_path: Path) -> None:
     assert sql(query, "-q", "-o", "parquet", "--output-file", str(path)) == (0, b"", "")
     assert pq.read_table(path)["n"].to_pylist() == [row["n"] for row in lines]
     assert len(sql(query, "-o", "table")[1].decode().splitlines()) == 5
-    assert lines[0]["newest"] == "2025-11-27T01:38:13.252000Z"
+    assert lines[0]["newest"] == "2025-11-27T01:38:13.252Z"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_step_of_duckdb_that_hears_of_no_interrupt_does_not_hold_the_program(
     with ThreadPoolExecutor(1) as thread:
         interrupt_after(0.2)
         with pytest.raises(SystemExit) as left:
-            Engine(Deaf(), thread, str(tmp_path / "spill")).run(is_over.wait)  # type: ignore[arg-type]
+            DuckEngine(Deaf(), thread, str(tmp_path / "spill")).run(is_over.wait)  # type: ignore[arg-type]
         is_over.set()
     assert left.value.code == 130
     assert not (tmp_path / "spill").exists()

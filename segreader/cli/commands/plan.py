@@ -31,6 +31,7 @@ from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from segreader.plan.cost import CostEstimate, PriceTable
     from segreader.plan.live import LivePlan
@@ -189,16 +190,21 @@ def plan_row(decided: ReadPlan, cost: CostEstimate, isolation_level: str, errors
         "isolation_level": isolation_level,
         "partitions": rows,
         "notes": list(dict.fromkeys(decided.notes)),
-        "cost": {
-            "objects": cost.objects,
-            "requests": cost.requests,
-            "planning_requests": cost.planning_requests,
-            "size": cost.size,
-            "currency": cost.prices.currency if cost.prices is not None else None,
-            "money": _money(cost.money),
-            "money_for_requests": _money(cost.money_for_requests),
-            "money_for_bytes": _money(cost.money_for_bytes),
-        },
+        "cost": cost_row(cost),
+    }
+
+
+def cost_row(cost: CostEstimate) -> Row:
+    """What reading costs, as an object for JSON."""
+    return {
+        "objects": cost.objects,
+        "requests": cost.requests,
+        "planning_requests": cost.planning_requests,
+        "size": cost.size,
+        "currency": cost.prices.currency if cost.prices is not None else None,
+        "money": _money(cost.money),
+        "money_for_requests": _money(cost.money_for_requests),
+        "money_for_bytes": _money(cost.money_for_bytes),
     }
 
 
@@ -418,19 +424,23 @@ def _print_lines(out: Console, name: str, texts: Iterable[str], style: str) -> N
 
 
 def _print_cost(out: Console, decided: ReadPlan, cost: CostEstimate) -> None:
+    out.print()
+    out.print(cost_facts(cost, ("partitions", str(len(decided.ends))), ("splits", str(len(decided.splits)))))
+
+
+def cost_facts(cost: CostEstimate, *before: tuple[str, str]) -> Table:
+    """What reading costs, as names and values for people, behind others."""
     facts = new_facts()
     planning = "" if cost.planning_requests is None else f", and {cost.planning_requests} for this plan"
     for name, text in (
-        ("partitions", str(len(decided.ends))),
-        ("splits", str(len(decided.splits))),
+        *before,
         ("objects", str(cost.objects)),
         ("bytes", f"{cost.size} ({shown_size(cost.size)})"),
         ("GET requests", f"{cost.requests} over HTTP{planning}"),
         ("cost", cost.money_text or "give your prices with --prices or --price"),
     ):
         facts.add_row(styled(name, "dim"), styled(text))
-    out.print()
-    out.print(facts)
+    return facts
 
 
 def _reason(end: ReadEnd) -> str:

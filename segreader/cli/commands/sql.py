@@ -65,6 +65,10 @@ Examples:
     help="How a BLOB becomes text. auto, the default: UTF-8 where it is printable text, else base64 with a field that "
     "says so.",
 )
+@click.option("--prices", "price_file", metavar="FILE", help="For EXPLAIN: a price table, as of segreader plan.")
+@click.option(
+    "--price", "price_texts", multiple=True, metavar="NAME=VALUE", help="One entry of the price table; can be repeated."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Do not tell rows, seconds and bytes on stderr at the end.")
 @output_file_option
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
@@ -80,6 +84,8 @@ def sql(
     broker_options: tuple[str, ...],
     allow_files: bool,
     encoding: str | None,
+    price_file: str | None,
+    price_texts: tuple[str, ...],
     quiet: bool,
     output_file: str | None,
     form: str,
@@ -105,14 +111,16 @@ def sql(
     """
     require_place(form, output_file, has_encoding=bool(encoding))
     text = _statements(query, query_file)
+    from segreader.cli.commands.plan import parse_price_options
     from segreader.cli.row_writer import opened
     from segreader.cli.shell.places import topics_at
-    from segreader.cli.shell.session import Form, Outcome, sql_session
+    from segreader.cli.shell.session import RowForm, StatementOutcome, sql_session
 
+    prices = parse_price_options(price_file, price_texts)
     given = parse_options(storage_options), parse_options(broker_options)
     at = None if location is None else topics_at(location, *given, make_catalog(), bootstrap_servers, schemas)
-    whole = Outcome()
-    with sql_session(*given, at=at, allow_files=allow_files) as session:
+    whole = StatementOutcome()
+    with sql_session(*given, at=at, prices=prices, allow_files=allow_files) as session:
         statements = session.split(text)
         if not statements:
             raise OptionError("no statement", expected="such as select 1")
@@ -122,7 +130,7 @@ def sql(
             )
         with opened(output_file) as file:
             for statement in statements:
-                whole += session.run(statement, Form(form, encoding or "auto"), file)
+                whole += session.run(statement, RowForm(form, encoding or "auto"), file)
     if not quiet:
         sys.stdout.flush()
         say(str(whole))

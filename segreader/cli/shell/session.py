@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.output import progress, say
+from segreader.cli.shell.explain import QueryCost, print_cost, rehearse
 from segreader.cli.shell.statements import Statement, StatementKind, split
 from segreader.errors import OptionError, install_hint
 from segreader.values import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from segreader.cli.sql_topics import QueryTables, TopicsAt
+    from segreader.plan.cost import PriceTable
 
 _T = TypeVar("_T")
 _GRACE_S: Final = 3.0
@@ -34,7 +36,7 @@ _UNITS: Final = ("kB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RowForm:
     """How rows are printed.
 
     Args:
@@ -47,7 +49,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StatementOutcome:
     """What a statement gave and cost.
 
     Args:
@@ -61,8 +63,8 @@ class Outcome:
     size: int = 0
     is_whole: bool = True
 
-    def __add__(self, other: Outcome) -> Outcome:
-        return Outcome(
+    def __add__(self, other: StatementOutcome) -> StatementOutcome:
+        return StatementOutcome(
             self.rows + other.rows,
             self.seconds + other.seconds,
             self.size + other.size,
@@ -84,7 +86,7 @@ def _shown_bytes(size: int) -> str:
     return f"{number:.1f} {_UNITS[power]}" if number < 9.95 else f"{number:,.0f} {_UNITS[power]}"
 
 
-class Engine:
+class DuckEngine:
     """DuckDB at work in a thread of its own, so that this one hears of an interrupt.
 
     Some of its steps hear of none, and last for minutes: then the program leaves without it.
@@ -125,10 +127,11 @@ class SqlSession:
 
     Args:
         tables: of its connection.
+        prices: to tell in money what a query costs.
     """
 
-    def __init__(self, engine: Engine, tables: QueryTables) -> None:
-        self._engine, self.tables = engine, tables
+    def __init__(self, engine: DuckEngine, tables: QueryTables, prices: PriceTable | None = None) -> None:
+        self._engine, self.tables, self._prices = engine, tables, prices
 
     def split(self, text: str) -> list[Statement]:
         """The statements of a text.
@@ -139,31 +142,48 @@ class SqlSession:
         with self._typed(text):
             return split(self._engine.connection, text)
 
-    def run(self, statement: Statement, form: Form, file: IO[bytes]) -> Outcome:
+    def run(self, statement: Statement, form: RowForm, file: IO[bytes]) -> StatementOutcome:
         """Print the rows of a statement.
 
         Raises:
             OptionError: DuckDB refuses it. SegreaderError: a topic cannot be read.
         """
+        if statement.kind is StatementKind.EXPLAIN and not statement.is_analysis:
+            [query] = self.split(statement.text)
+            print_cost(self.cost(query), self._prices, form.name, file)
+            return StatementOutcome()
         began = time.monotonic()
         self._forget_reads()
         rows = 0
         is_whole = False
         with self._typed(statement.text), progress(self._look) as tick:
-            text = self.prepare(statement)
+            text = self._prepare(statement)
             try:
                 rows = self._print(self._engine.run(lambda: self._engine.connection.sql(text), tick), form, file, tick)
             finally:
                 is_whole = self._tell()
-        return Outcome(rows, time.monotonic() - began, self._look()[0], is_whole)
+        return StatementOutcome(rows, time.monotonic() - began, self._look()[0], is_whole)
 
-    def prepare(self, statement: Statement) -> str:
+    def cost(self, query: Statement) -> QueryCost:
+        """What a query would read, which is not read; raises as ``run``."""
+        self._forget_reads()
+        is_pivot = query.kind is StatementKind.PIVOT
+        with self._typed(query.text):
+            text = self._prepare(query)
+            used, prices = self.tables.used, self._prices
+            return self._engine.run(lambda: rehearse(used, text, is_pivot=is_pivot, prices=prices))
+
+    def _prepare(self, statement: Statement) -> str:
         """The text that DuckDB is given, with views in place of topics."""
-        if statement.kind is StatementKind.PIVOT:
-            return self.tables.prepare_pivot(statement.text)
-        return self.tables.prepare(statement.text)
+        match statement.kind:
+            case StatementKind.QUERY:
+                return self.tables.prepare(statement.text)
+            case StatementKind.PIVOT:
+                return self.tables.prepare_pivot(statement.text)
+        [query] = self.split(statement.text)
+        return f"{statement.prefix} {self._prepare(query)}"
 
-    def _print(self, found: DuckDBPyRelation, form: Form, file: IO[bytes], tick: Callable[[], None]) -> int:
+    def _print(self, found: DuckDBPyRelation, form: RowForm, file: IO[bytes], tick: Callable[[], None]) -> int:
         """Write the rows of a relation; returns how many."""
         from segreader.cli.row_writer import ValueTexts, distinct, row_writer
 
@@ -219,7 +239,7 @@ class SqlSession:
         if "Failure in decode" in str(error):
             return OptionError("a key or value is not UTF-8 text", hint="Ask for bytes: topic(…, decode := 'blob')")
         message, proposal = told(error)
-        hint = proposal or hint_for(message, text)
+        hint = proposal or hint_for(message, text, self.tables)
         if missing := _NO_TABLE.match(message):
             near = difflib.get_close_matches(missing[1], self.tables.names, 1)
             others = f"There are {', '.join(self.tables.names[:20])}" if self.tables.names else hint
@@ -233,6 +253,7 @@ def sql_session(
     broker_options: Mapping[str, object],
     *,
     at: TopicsAt | None = None,
+    prices: PriceTable | None = None,
     allow_files: bool = False,
 ) -> Iterator[SqlSession]:
     """A DuckDB of its own.
@@ -240,6 +261,7 @@ def sql_session(
     Args:
         storage_options, broker_options: of every ``topic(…)``.
         at: where topics are that are named without a location.
+        prices: to tell in money what a query costs.
         allow_files: whether queries may read files.
 
     Raises:
@@ -270,6 +292,6 @@ def sql_session(
             connection.execute("set lock_configuration = true")
             tables = QueryTables(connection, storage_options, broker_options, at)
             try:
-                yield SqlSession(Engine(connection, thread, spill), tables)
+                yield SqlSession(DuckEngine(connection, thread, spill), tables, prices)
             finally:
                 tables.close()

@@ -114,15 +114,20 @@ def _with_from(text: str) -> Iterator[str]:
 
 def _statement(connection: DuckDBPyConnection, text: str, kind: str) -> Statement:
     text = _without_end(text)
+    if kind == "MULTI" and text[:7].lower() == "explain":
+        kind = "EXPLAIN"
     match kind:
         case "SELECT":
             return Statement(StatementKind.QUERY, text)
         case "EXPLAIN":
             prefix, query = _explained(text)
             [inner] = split(connection, query)
-            if inner.kind is StatementKind.EXPLAIN:
-                raise OptionError("an EXPLAIN of an EXPLAIN", hint="Explain a query")
-            return Statement(StatementKind.EXPLAIN, query, prefix)
+            found = Statement(StatementKind.EXPLAIN, query, prefix)
+            if inner.kind is StatementKind.PIVOT and found.is_analysis:
+                raise OptionError(
+                    "a PIVOT that finds its columns is not analyzed", hint="Name them: PIVOT … ON … IN (…)"
+                )
+            return found
         case "MULTI" if _is_query(connection, text):
             return Statement(StatementKind.PIVOT, text)
     raise OptionError("only queries are run here", found=kind, expected="SELECT, FROM, PIVOT, DESCRIBE, EXPLAIN …")
