@@ -77,8 +77,8 @@ def describe_plan(plan: JobPlan, *, in_detail: bool = False) -> str:
     """What will be read: one line, or also one for each partition."""
     topics = len({one.topic for one in plan.partitions})
     summary = (
-        f"Reading {shown_bytes(plan.size)} of segments in {plan.location}: {_count(topics, 'topic')}, "
-        f"{_count(len(plan.partitions), 'partition')}, {_count(len(plan.splits), 'split')}"
+        f"Reading {shown_bytes(plan.size)} of segments in {plan.location}: {shown_count(topics, 'topic')}, "
+        f"{shown_count(len(plan.partitions), 'partition')}, {shown_count(len(plan.splits), 'split')}"
     )
     if not in_detail:
         return summary
@@ -91,7 +91,7 @@ def describe_plan(plan: JobPlan, *, in_detail: bool = False) -> str:
 
 def describe_bill(cost: CostEstimate) -> str:
     """What reading costs: requests, bytes, and money where prices are known."""
-    counted = f"{cost.requests:,} GET requests over HTTP, {cost.size:,} bytes of {_count(cost.objects, 'object')}"
+    counted = f"{cost.requests:,} GET requests over HTTP, {cost.size:,} bytes of {shown_count(cost.objects, 'object')}"
     return f"{counted}\n{cost.money_text or 'give your prices with --prices to see them in money'}"
 
 
@@ -111,14 +111,15 @@ def describe_report(report: RunReport) -> str:
     reused = f", {report.reused:,} of them before this run" if report.reused else ""
     lines = [
         *_table(("topic", "partition", "offsets", "records", "control", "aborted", "holes", "missing"), rows[:_SHOWN]),
-        *([f"… and {_count(hidden, 'partition')} more"] if hidden > 0 else []),
+        *([f"… and {shown_count(hidden, 'partition')} more"] if hidden > 0 else []),
         "",
         f"read     {shown_bytes(found.total('size'))} of segments in {plan.location}",
-        f"         in {_count(totals['splits'], 'split')}{reused}, {totals['kernel'] or 'no'} kernel",
+        f"         in {shown_count(totals['splits'], 'split')}{reused}, {totals['kernel'] or 'no'} kernel",
         f"         {_meaning(plan.isolation)}",
         *([f"from     {_sources(found)}"] if plan.asks_brokers else []),
-        f"wrote    {_count(found.total('records'), 'record')} of {_count(len(found.partitions), 'partition')},"
-        f" {shown_bytes(found.total('written_bytes'))} of Parquet in {_count(found.total('files'), 'file')}",
+        f"wrote    {shown_count(found.total('records'), 'record')}"
+        f" of {shown_count(len(found.partitions), 'partition')},"
+        f" {shown_bytes(found.total('written_bytes'))} of Parquet in {shown_count(found.total('files'), 'file')}",
         *([f"after    what the {plan.round - 1:,} rounds before this one wrote"] if plan.round > 2 else []),
         *(["after    what the round before this one wrote"] if plan.round == 2 else []),
         f"took     {report.seconds:.1f} s",
@@ -129,7 +130,7 @@ def describe_report(report: RunReport) -> str:
     if found.is_complete:
         lines.append(look)
     else:
-        lines.append(f"missing  {_count(len(found.findings), 'finding')}; run it again to finish what is missing")
+        lines.append(f"missing  {shown_count(len(found.findings), 'finding')}; run it again to finish what is missing")
     return "\n".join(lines)
 
 
@@ -144,7 +145,9 @@ def _lost_line(found: Completeness) -> list[str]:
     if not found.losses:
         return []
     lost = sum(one.stop - one.start for part in found.partitions for one in part.lost)
-    return [f"lost     {_count(lost, 'offset')} that no segment has or that damage hides; the output is what there is"]
+    return [
+        f"lost     {shown_count(lost, 'offset')} that no segment has or that damage hides; the output is what there is"
+    ]
 
 
 def look_command(
@@ -155,7 +158,8 @@ def look_command(
     name: str = "",
     catalog: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """A line that shows the first records of the output: for the shell where this Python can, otherwise for pyspark.
+    """A line that shows the first records of the output: for the shell where this Python can, otherwise for DuckDB
+    and pyspark; for pyspark alone in Azure, whose account no URL here names.
 
     Args:
         target: of the files, or the location of the table.
@@ -177,7 +181,14 @@ def look_command(
         deep = "" if is_hive or table else '.option("recursiveFileLookup", "true")'
         kind = '.format("delta").load' if table else f"{deep}.parquet"
         jars = " and ".join(["delta-spark"] * (table == "delta") + [needs])
-        return f"spark.read{kind}({_quoted(place)}).show(3)    (in pyspark, with {jars})"
+        in_spark = f"spark.read{kind}({_quoted(place)}).show(3)"
+        if place.startswith("abfss:"):
+            return f"{in_spark}    (in pyspark, with {jars})"
+        url = f"{parts.scheme.rstrip('an')}://{target.partition('://')[2]}"
+        rows = (
+            f"delta_scan({_quoted_in_sql(url)})" if table else f"read_parquet({_quoted_in_sql(url + '/**/*.parquet')})"
+        )
+        return f"FROM {rows} LIMIT 3    (in DuckDB, with a secret for the bucket; in pyspark, with {jars}: {in_spark})"
     path = unquote(parts.path) if parts.scheme else target
     if table == "delta":
         rows = f"t({_quoted(path)}).to_pyarrow_dataset().head(3)"
@@ -252,17 +263,13 @@ def _python() -> str:
 def _sources(found: Completeness) -> str:
     names = {"store": "the store", "location": "the store, by locations from brokers", "broker": "brokers"}
     there = [(where, found.sources[name]) for name, where in names.items() if name in found.sources]
-    return "; ".join(f"{where}: {_count(records, 'record')}" for where, records in there) or "nothing"
+    return "; ".join(f"{where}: {shown_count(records, 'record')}" for where, records in there) or "nothing"
 
 
 def _meaning(isolation_level: str) -> str:
     if isolation_level == "read_committed":
         return "read_committed: records of aborted transactions are left out"
     return "read_uncommitted: records of aborted transactions are included"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -386,7 +393,7 @@ class ProgressWatch:
             work = (done - before + (many - few) * _TASK) / (last - began)
             # since the last split was done, others have gone on
             left = (total - done + to_come * _TASK) / work - (now - last)
-            waits = f"the last {_count(to_come, 'split')} to come"
+            waits = f"the last {shown_count(to_come, 'split')} to come"
             rate = f"{shown_bytes((done - before) / (last - began))}/s"
             parts += [rate, f"{shown_seconds(left)} left" if left >= _SHORTEST else waits]
         return ", ".join(parts)
@@ -428,6 +435,11 @@ def shown_bytes(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
         number /= 1024
     return f"{number:.1f} TiB"
+
+
+def shown_count(number: int, noun: str) -> str:
+    """A number of things for people: one thing, two things."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def shown_seconds(seconds: float) -> str:

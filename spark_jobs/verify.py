@@ -27,7 +27,7 @@ from spark_jobs.backfill_request import (
     verified_table_flags,
 )
 from spark_jobs.command_line import engine_flag, master_flag, require_report_place, run, takes_spark
-from spark_jobs.report import shown_bytes
+from spark_jobs.report import shown_bytes, shown_count
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -153,11 +153,13 @@ def _in_words(found: Verification, document: dict[str, Any]) -> str:
     how = "the segments, read again" if found.has_read_source else "the checksums of the manifest"
     lines = [f"{one.kind:<9}{one}" for one in found.findings]
     lines += [f"lost     {text}" for text in document["losses"]]
-    counts = f"{document['records']:,} records in {document['files']:,} files, {shown_bytes(document['written_bytes'])}"
+    records, files = shown_count(document["records"], "record"), shown_count(document["files"], "file")
+    counts = f"{records} in {files}, {shown_bytes(document['written_bytes'])}"
     if found.is_exact:
-        lines.append(f"exact    {counts}: each of {document['splits']:,} splits equals {how}")
+        splits = "its one split" if document["splits"] == 1 else f"each of {document['splits']:,} splits"
+        lines.append(f"exact    {counts}: {splits} equals {how}")
     else:
-        lines.append(f"differs  {len(found.findings):,} findings in {counts}, held against {how}")
+        lines.append(f"differs  {shown_count(len(found.findings), 'finding')} in {counts}, held against {how}")
     return "\n".join(lines)
 
 

@@ -123,14 +123,19 @@ def test_a_long_summary_says_how_much_it_leaves_out() -> None:
 )
 def test_a_target_in_a_bucket_is_looked_at_by_the_url_that_spark_takes(target: str, place: str, needs: str) -> None:
     line = look_command(target)
-    assert line.startswith(
-        f'spark.read.option("recursiveFileLookup", "true").parquet("{place}").show(3)    (in pyspark'
-    )
+    assert f'spark.read.option("recursiveFileLookup", "true").parquet("{place}").show(3)' in line
     assert needs in line
-    assert look_command(target, is_hive=True).startswith(f'spark.read.parquet("{place}").show(3)')
+    assert f'spark.read.parquet("{place}").show(3)' in look_command(target, is_hive=True)
     delta = look_command(target, table="delta", name="lake.orders")
-    assert delta.startswith(f'spark.read.format("delta").load("{place}").show(3)')
+    assert f'spark.read.format("delta").load("{place}").show(3)' in delta
     assert "delta-spark and" in delta
+
+
+def test_a_target_in_a_bucket_is_looked_at_in_duckdb_too_but_for_azure() -> None:
+    for target, url in (("s3://b/o'k", "s3://b/o''k"), ("s3a://b/out", "s3://b/out"), ("gs://b/out", "gs://b/out")):
+        assert look_command(target).startswith(f"FROM read_parquet('{url}/**/*.parquet') LIMIT 3    (in DuckDB, ")
+        assert look_command(target, table="delta").startswith(f"FROM delta_scan('{url}') LIMIT 3    (in DuckDB, ")
+    assert "DuckDB" not in look_command("abfss://c@lake.dfs.core.windows.net/out")
 
 
 def shown_by(line: str) -> str:

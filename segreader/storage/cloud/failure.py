@@ -122,7 +122,7 @@ def storage_error(error: Exception, source: str, hint: str, *, listed: str | Non
         place = (listed or source).partition("://")[2].partition("/")[0]
         what = "container" if source.startswith(("abfs", "az:")) else "bucket"
         return failed(
-            ObjectNotFoundError, f"there is no such {what}: {place}", "See its name, the account and the endpoint"
+            ObjectNotFoundError, f"there is no such {what}: {place}", "Check its name, the account and the endpoint"
         )
     if is_missing:
         return failed(ObjectNotFoundError, "no such object", "Retention may have removed it since it was listed")
@@ -141,7 +141,7 @@ def storage_error(error: Exception, source: str, hint: str, *, listed: str | Non
     if status in (429, 503) or code in THROTTLED:
         return failed(ThrottledError, "the store throttles requests", "It stayed so for every try: read later")
     if names & _NO_HOST:
-        advice = "There may be no such account or bucket: see the name, the endpoint, and this machine's DNS"
+        advice = "There may be no such account or bucket: check the name, the endpoint, and this machine's DNS"
         return failed(StorageError, "the store's host has no address", advice)
     if status is None and names & _NO_CONNECTION:
         return failed(StorageError, _IS_AWAY, "See the endpoint, the network and the proxy")
