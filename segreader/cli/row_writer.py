@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 
-from segreader.cli.output import JSON_ENDS, console, json_line, json_rows, printable, shown_time, stdout, styled
+from segreader.cli.output import JSON_ENDS, json_line, json_rows, printable, shown_time, stdout
+from segreader.cli.table import Cell, Column, Fit, Screen, StreamedTable, bytes_cell, fixed, number, text_cell
 from segreader.format.batch import TimestampType
 from segreader.format.rows import ENCODINGS, Encode, csv_bytes, csv_cell, iter_rows, load_row_maker
 from segreader.read.records import python_values, row_columns, split_typed
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 CSV_FIELDS = (
     "topic",
@@ -36,7 +34,6 @@ CSV_FIELDS = (
     "value_encoding",
     "headers",
 )
-_PAGE_ROWS = 200
 _ROW_GROUP_BYTES = 64 << 20
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,11 +55,11 @@ class RowTexts(Protocol):
         """Each row as a line of CSV, some rows at a time."""
 
     @property
-    def columns(self) -> Sequence[str]:
+    def columns(self) -> Sequence[Column]:
         """The head of a table."""
 
-    def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
-        """Each row of a table."""
+    def cells(self, batch: pa.RecordBatch, longest: int | None) -> Iterator[list[Cell]]:
+        """Each row of a table; of a cell only so many characters can be of use."""
 
 
 def row_writer(form: str, file: IO[bytes], schema: pa.Schema, texts: RowTexts) -> AbstractContextManager[WriteBatch]:
@@ -111,16 +108,11 @@ def _csv(file: IO[bytes], texts: RowTexts) -> WriteBatch:
 
 
 def _table(file: IO[bytes], texts: RowTexts) -> WriteBatch:
-    from rich.table import Table
-
-    out = console(io.TextIOWrapper(file, "utf-8", write_through=True) if file is not stdout() else None)
+    text = io.TextIOWrapper(file, "utf-8", write_through=True) if file is not stdout() else None
+    table = StreamedTable(texts.columns, Screen.of(text))
 
     def write(batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, _PAGE_ROWS):
-            page = Table(*texts.columns, box=None, pad_edge=False)
-            for cells in texts.cells(batch.slice(start, _PAGE_ROWS)):
-                page.add_row(*cells)
-            out.print(page)
+        table.add(texts.cells(batch, table.longest))
 
     return write
 
@@ -186,10 +178,18 @@ class RecordTexts:
     """Rows of ``RECORD_COLUMNS`` as text. With ``auto``, base64 is named in a field beside the bytes.
 
     Args:
-        key_encoding, value_encoding: how bytes become text, names of ``ENCODINGS``; a table has ``auto``.
+        key_encoding, value_encoding: how bytes become text, names of ``ENCODINGS``; with ``auto`` a table has those
+            that are no text in hexadecimal.
     """
 
-    columns = ("partition", "offset", "time (UTC)", "key", "value", "headers")
+    columns = (
+        fixed("partition"),
+        number("offset"),
+        fixed("timestamp"),
+        Column("key"),
+        Column("value"),
+        Column("headers"),
+    )
     csv_head = ",".join(CSV_FIELDS)
 
     def __init__(self, key_encoding: str, value_encoding: str) -> None:
@@ -202,11 +202,18 @@ class RecordTexts:
     def csv(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         return self._rows.csv_rows(row_columns(batch), *self._encodings)
 
-    def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
+    def cells(self, batch: pa.RecordBatch, longest: int | None) -> Iterator[list[Cell]]:
+        of_key, of_value = self._encodings
         for topic, partition, offset, time_ms, _, _, key, value, headers in iter_rows(row_columns(batch)):
-            named = ", ".join(f"{printable(name, 20)}={_payload(data)}" for name, data in headers)
-            shown = (_payload(key), _payload(value), styled(named))
-            yield [f"{topic}-{partition}", str(offset), shown_time(time_ms), *shown]
+            shown = bytes_cell(key, of_key, longest), bytes_cell(value, of_value, longest)
+            named = _header_cell(((name, bytes_cell(data, of_value, longest)) for name, data in headers), longest)
+            yield [f"{topic}-{partition}", str(offset), shown_time(time_ms), *shown, named]
+
+
+def _header_cell(headers: Iterable[tuple[str, Cell]], longest: int | None) -> Cell:
+    """Headers as one cell: ``name=value, name=value``."""
+    texts = (f"{printable(name, longest)}={cell if isinstance(cell, str) else cell.text}" for name, cell in headers)
+    return ", ".join(texts)
 
 
 class TypedRecordTexts:
@@ -222,6 +229,7 @@ class TypedRecordTexts:
     def __init__(self, schema: pa.Schema, key_encoding: str, value_encoding: str) -> None:
         self._kept = [name for name in schema.names if name.endswith(("_raw", "_error"))]
         self._shapes = {field.name: _shape(field.type) for field in schema}
+        self._encodings = {"key": key_encoding, "value": value_encoding}
         self._encode = {"key": ENCODINGS[key_encoding], "value": ENCODINGS[value_encoding]}
         self._is_auto = {"key": key_encoding == "auto", "value": value_encoding == "auto"}
 
@@ -266,17 +274,22 @@ class TypedRecordTexts:
             lines.append(",".join(cells) + "\n")
         yield "".join(lines).encode()
 
-    def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
+    def cells(self, batch: pa.RecordBatch, longest: int | None) -> Iterator[list[Cell]]:
         for row in self._rows(batch):
-            named = ", ".join(f"{printable(one['key'], 20)}={one['value']}" for one in row["headers"])
-            shown = [self._cell(row["key"]), self._cell(row["value"]), styled(named)]
-            yield [f"{row['topic']}-{row['partition']}", str(row["offset"]), shown_time(row["timestamp"]), *shown]
+            named = _header_cell(((one["key"], text_cell(one["value"], longest)) for one in row["headers"]), longest)
+            shown = [self._cell(side, row[side], longest) for side in ("key", "value")]
+            yield [
+                f"{row['topic']}-{row['partition']}",
+                str(row["offset"]),
+                shown_time(row["timestamp"]),
+                *shown,
+                named,
+            ]
 
-    @staticmethod
-    def _cell(value: Any) -> Text:
+    def _cell(self, side: str, value: Any, longest: int | None) -> Cell:
         if value is None or isinstance(value, bytes):
-            return _payload(value)
-        return styled(printable(value if isinstance(value, str) else json_line(value)))
+            return bytes_cell(value, self._encodings[side], longest)
+        return text_cell(value, longest) if isinstance(value, str) else printable(json_line(value), longest)
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         """Each row as it is shown in JSON, but for bytes of keys and values."""
@@ -323,10 +336,6 @@ def _shape(kind: pa.DataType) -> Callable[[Any], Any]:
     return _same
 
 
-def _payload(data: bytes | None) -> Text:
-    return styled("null", "dim") if data is None else styled(printable(ENCODINGS["auto"](data)[0]))
-
-
 class ValueTexts:
     """Rows of any columns as text. With ``auto``, base64 is named in a field beside the bytes, as for records.
 
@@ -336,7 +345,8 @@ class ValueTexts:
 
     def __init__(self, schema: pa.Schema, encoding: str) -> None:
         self._schema, self._encode, self._is_auto = schema, ENCODINGS[encoding], encoding == "auto"
-        self.columns = schema.names
+        self._encoding = encoding
+        self.columns = [Column(field.name, _fit(field.type)) for field in schema]
 
     def json(self, batch: pa.RecordBatch, end: bytes) -> Iterator[bytes]:
         lines = []
@@ -375,15 +385,17 @@ class ValueTexts:
         plain = _plain(value, self._encode)
         yield "" if plain is None else csv_cell(plain if isinstance(plain, str) else json_line(plain))
 
-    def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
+    def cells(self, batch: pa.RecordBatch, longest: int | None) -> Iterator[list[Cell]]:
         for values in self._rows(batch):
-            yield [self._cell(value) for value in values]
+            yield [self._cell(value, longest) for value in values]
 
-    def _cell(self, value: Any) -> Text:
+    def _cell(self, value: Any, longest: int | None) -> Cell:
+        if value is None or isinstance(value, bytes):
+            return bytes_cell(value, self._encoding, longest)
+        if isinstance(value, str):
+            return text_cell(value, longest)
         plain = _plain(value, self._encode)
-        if plain is None:
-            return styled("null", "dim")
-        return styled(printable(plain if isinstance(plain, str) else json_line(plain)))
+        return printable(plain if isinstance(plain, str) else json_line(plain), longest)
 
     @staticmethod
     def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -421,7 +433,8 @@ def _plain(value: Any, encode: Encode, *, is_named: bool = False) -> Any:
         case bytes():
             return encode(value)[0]
         case datetime() if value.tzinfo is not None:
-            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            spec = "microseconds" if value.microsecond % 1000 else "milliseconds"
+            return value.astimezone(UTC).isoformat(timespec=spec).replace("+00:00", "Z")
         case date() | time():
             return value.isoformat()
         case timedelta():
@@ -454,6 +467,13 @@ def _time(count: int | None, per_second: int, is_zoned: bool) -> datetime | int 
     except OverflowError:
         return count
     return found if is_zoned else found.replace(tzinfo=None)
+
+
+def _fit(kind: pa.DataType) -> Fit:
+    """How a column of a type is fitted into a table."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return Fit.NUMBER
+    return Fit.FIXED if pa.types.is_temporal(kind) or pa.types.is_boolean(kind) else Fit.TEXT
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -6,13 +6,17 @@ last one first, and the line below the table says which. What goes into a pipe o
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import IO, Final, NamedTuple
 
+from segreader.cli.output import printable
+from segreader.format.rows import ENCODINGS
 from segreader.values import dataclass
 
 _GAP: Final = "  "
@@ -136,10 +140,14 @@ class StreamedTable:
     """A table whose rows come bit by bit: a head for each screenful, and columns that stay where they are.
 
     Widths are chosen by the first rows. A column of numbers may still become wider, none becomes narrower.
+
+    Args:
+        indent: characters before each line, for what belongs to the lines of another table.
     """
 
-    def __init__(self, columns: Sequence[Column], screen: Screen | None = None) -> None:
-        self._columns, self._screen = list(columns), screen or Screen.of()
+    def __init__(self, columns: Sequence[Column], screen: Screen | None = None, *, indent: int = 0) -> None:
+        self._columns, self._indent = list(columns), indent
+        self._screen = screen or Screen.of()
         self._shown = len(self._columns)
         self._widths: list[int] = []
         self._left = 0
@@ -161,6 +169,14 @@ class StreamedTable:
         if held:
             self._print(held)
 
+    def passed(self, rows: int) -> None:
+        """So many lines of other tables were printed: the head leaves the screen so much sooner."""
+        self._left = max(0, self._left - rows)
+
+    @property
+    def _room(self) -> int | None:
+        return None if self._screen.width is None else self._screen.width - self._indent
+
     @property
     def _page(self) -> int:
         return _PAGE_ROWS if self._screen.height is None else self._screen.height - 2
@@ -175,19 +191,19 @@ class StreamedTable:
             self._widths = [
                 max(old, new) if may else old for old, new, may in zip(self._widths, found, grows, strict=False)
             ]
-            if self._screen.width is not None:
-                _shrink(self._columns[: self._shown], self._widths, self._screen.width)
-        writer = _Lines(self._columns[: self._shown], self._widths, self._screen)
+            if self._room is not None:
+                _shrink(self._columns[: self._shown], self._widths, self._room)
+        writer = _Lines(self._columns[: self._shown], self._widths, self._screen, self._indent)
         if not self._left:
             if is_first or self._screen.height is not None:
                 writer.head()
             self._left = self._page
         for row in rows:
             writer.row(row[: self._shown])
-        self._left -= len(rows)
+        self._left = max(0, self._left - len(rows))
 
     def _choose(self, found: list[int]) -> None:
-        width = self._screen.width
+        width = self._room
         if width is None:
             limits = [
                 _MOST_PADDING if column.fit is Fit.TEXT else size
@@ -203,22 +219,32 @@ class StreamedTable:
         soft = [at for at, column in enumerate(shown) if column.fit is Fit.TEXT]
         spare = width - sum(self._widths) - len(_GAP) * (len(self._widths) - 1)
         for at in soft:  # later rows may need what these do not
-            self._widths[at] += spare // len(soft)
+            more = min(spare, max(0, _LEAST_TEXT - self._widths[at]))
+            self._widths[at] += more
+            spare -= more
+        if soft:
+            self._widths[max(soft, key=lambda at: self._widths[at])] += spare
 
 
 class _Lines:
     """Writes rows in columns of given widths."""
 
-    def __init__(self, columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> None:
-        self._columns, self._widths, self._screen = columns, widths, screen
+    def __init__(self, columns: Sequence[Column], widths: Sequence[int], screen: Screen, indent: int = 0) -> None:
+        self._columns, self._widths, self._screen, self._indent = columns, widths, screen, indent
 
     def head(self) -> None:
         self.row([Marked(column.name, "dim") for column in self._columns])
 
     def row(self, row: Sequence[Marked]) -> None:
-        parts, blank = [], ""
+        parts, blank = [], " " * self._indent
+        room = None if self._screen.width is None else self._screen.width - self._indent
         for column, width, cell in zip(self._columns, self._widths, row, strict=True):
-            text = cell.text if self._screen.width is None else cut(cell.text, width)
+            text = cell.text
+            if room is not None:
+                if room <= 0:  # a number has become so wide that it pushes the last columns out
+                    break
+                text = cut(text, min(width, room))
+                room -= width + len(_GAP)
             padding = " " * (width - cells(text))
             before = blank + (padding if column.fit is Fit.NUMBER else "")
             if text:
@@ -283,6 +309,43 @@ def cut(text: str, width: int) -> str:
             break
         kept.append(one)
     return "".join(kept) + "…"
+
+
+_LOOKS_LIKE_MORE: Final = re.compile(r'NULL|0x[0-9a-f]*|".*|\s.*|.*\s', re.DOTALL)
+"""Text that stands in quotes, or it would be read as something else."""
+
+
+def text_cell(text: str | None, longest: int | None = None) -> Cell:
+    """Text as a cell: ``NULL`` where there is none, ``""`` where it is empty, and in quotes where it looks like that.
+
+    Args:
+        longest: characters that can be of use; all by default.
+    """
+    if text is None:
+        return Marked("NULL", "dim")
+    if not text:
+        return Marked('""', "dim")
+    if not _LOOKS_LIKE_MORE.fullmatch(text):
+        return printable(text, longest)
+    return printable(json.dumps(text if longest is None else text[:longest], ensure_ascii=False), longest)
+
+
+def bytes_cell(data: bytes | None, encoding: str = "auto", longest: int | None = None) -> Cell:
+    """Bytes as a cell: as ``text_cell`` where they are text, else in hexadecimal, as in ``0x00ff``.
+
+    Args:
+        encoding: a name of ``ENCODINGS``; ``auto`` decides by the bytes.
+        longest: as there.
+    """
+    if not data:
+        return text_cell(None if data is None else "", longest)
+    text, used = ENCODINGS[encoding](data)
+    if encoding != "auto":
+        return printable(text, longest)
+    if used != "base64":
+        return text_cell(text, longest)
+    shown = data if longest is None else data[: longest // 2 + 1]
+    return printable(f"0x{shown.hex()}", longest)
 
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

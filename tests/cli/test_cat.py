@@ -505,14 +505,14 @@ def test_one_name_with_two_topic_ids_is_refused_with_both_until_one_is_chosen(ca
     ("options", "code", "said"),
     [
         (["--topic", "other"], 3, "payloads"),
-        (["--partition", "3", "--topic", "payloads"], 3, "partitions 0"),
+        (["--partition", "3", "--topic", "payloads"], 3, "payloads has partition 0"),
         (["--offsets", "5"], 2, "A:B"),
         (["--offsets", "5:1"], 2, "A:B"),
         (["--isolation", "committed"], 2, "read_committed"),
         (["--limit", "-1"], 2, "--limit"),
         (["--output-file", "/nowhere/at/all"], 3, "Check the path"),
         (["other"], 3, "payloads"),
-        (["payloads/3"], 3, "partitions 0"),
+        (["payloads/3"], 3, "payloads has partition 0"),
         (["payloads/x"], 2, "name/partition"),
         (["payloads", "--topic", "payloads"], 2, "twice"),
         (["payloads/0", "--partition", "0"], 2, "twice"),
@@ -595,7 +595,7 @@ def test_a_note_says_the_newest_time_where_no_record_is_as_new_as_asked(tmp_path
         code, out, err = cat(tmp_path, *options)
         assert (code, out) == (0, b"")
         assert err.startswith("note: no record that can be read is as new as ")
-        assert err.endswith(": the newest time there is 1970-01-01 00:00:03.000Z, in t-1\n")
+        assert err.endswith(": the newest time there is 1970-01-01T00:00:03.000Z, in t-1\n")
     for options in (
         ["--since", "3000"],
         ["--since", "1000", "--until", "1000"],

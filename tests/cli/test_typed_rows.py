@@ -47,7 +47,7 @@ def test_cat_prints_typed_keys_and_values_as_objects(capsys: pytest.CaptureFixtu
     assert isinstance(value, dict)
     assert (value["buyer"], value["total"]) == (true.value["customer"], str(true.value["total"]))
     assert value["labels"] == true.value["labels"]
-    assert value["placed_at"] == true.value["placed_at"].isoformat().replace("+00:00", "Z")
+    assert value["placed_at"] == true.value["placed_at"].isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def test_cat_decodes_one_side_where_only_one_has_a_schema(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,22 +13,17 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import parse_options, storage_option
 from segreader.cli.output import (
-    console,
     debug_option,
     encoding_options,
-    new_table,
     output_option,
     printable,
     say,
     shown_time,
-    styled,
     write_json_rows,
 )
+from segreader.cli.table import Cell, Column, Marked, Screen, StreamedTable, bytes_cell, fixed, number, text_cell
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from segreader.storage.base import ObjectStore
 
 
@@ -185,55 +181,88 @@ def _place(row: dict[str, Any]) -> str:
     return f"byte {row['position']}" if "position" in row else f"offset {row['offset']}"
 
 
-_PAGE_ROWS = 200
 _TAILS = {"end": "ends with its last batch", "cut": "ends inside a batch", "zero": "ends in zeros"}
-_BATCH = ("position", "offsets", "records", "size", "codec", "latest time (UTC)", "epoch", "producer", "flags")
-_RECORD = ("offset", "time (UTC)", "key", "value", "header keys")
+_BATCH = (
+    number("position"),
+    number("first"),
+    number("last"),
+    number("records"),
+    number("bytes"),
+    fixed("codec"),
+    number("epoch"),
+    fixed("latest timestamp"),
+    Column("flags"),
+    fixed("producer"),
+    fixed("timestamp type"),
+)
+_RECORD = (number("offset"), fixed("timestamp"), Column("key"), Column("value"), Column("header keys"))
 _TIMES = frozenset({"timestamp", "last_timestamp"})
+_TEXTS = frozenset({"topic_id"})
 
 
 def print_dump(rows: Iterable[Row]) -> None:
-    """Print rows as they come, some hundred to a table."""
-    pages = _Pages(console())
+    """Print rows as they come, each kind in a table of its own whose head comes once a screenful."""
+    printer = _Printer(Screen.of())
     try:
         for row in rows:
-            pages.add(row)
+            printer.add(row)
     finally:
-        pages.flush()
+        printer.flush()
 
 
-class _Pages:
-    """Rows of one kind are held until there is a table of them."""
+class _Printer:
+    """The tables of one dump. Those of batches and of their records take turns; records stand further to the right."""
 
-    def __init__(self, out: Console) -> None:
-        self._out, self._table, self._kind = out, new_table(), ""
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._tables: dict[str, StreamedTable] = {}
+        self._held: list[Row] = []
 
     def add(self, row: Row) -> None:
-        kind = row["kind"]
-        if kind not in ("batch", "record", "entry"):
+        if self._held and (row["kind"] != self._held[0]["kind"] or len(self._held) >= _HELD_ROWS):
             self.flush()
-            self._out.print(_LINES[kind](row), soft_wrap=True)
+        if row["kind"] in _CELLS:
+            self._held.append(row)
             return
-        if kind != self._kind or self._table.row_count >= _PAGE_ROWS:
-            self.flush()
-            columns = {"batch": _BATCH, "record": _RECORD}.get(kind) or [
-                name.replace("_", " ") for name in row if name != "kind"
-            ]
-            self._kind, self._table = kind, new_table(*columns)
-        self._table.add_row(*_CELLS[kind](row), style="red" if row.get("is_valid") is False else None)
+        text, style = _LINES[row["kind"]](row)
+        self._screen.line(text, style)
+        if row["kind"] == "end":
+            self._screen.line("")
+            self._tables.clear()  # another file may hold entries of another kind
 
     def flush(self) -> None:
         """Print what is held."""
-        if self._kind:
-            self._out.print(self._table)
-        self._kind = ""
+        if not self._held:
+            return
+        kind = self._held[0]["kind"]
+        if kind not in self._tables:
+            self._tables[kind] = StreamedTable(
+                {"batch": _BATCH, "record": _RECORD}.get(kind) or _columns_of(self._held[0]),
+                self._screen,
+                indent=4 if kind == "record" else 0,
+            )
+        table = self._tables[kind]
+        table.add([_CELLS[kind](row, table.longest) for row in self._held])
+        for other in self._tables.values():
+            if other is not table:
+                other.passed(len(self._held))
+        self._held = []
 
 
-def _file(row: Row) -> Text:
-    return styled(f"{row['file']}  {row['type']}, {row['size']} bytes", "bold")
+_HELD_ROWS = 200
 
 
-def _end(row: Row) -> Text:
+def _columns_of(row: Row) -> list[Column]:
+    """Of the entries of an index or snapshot."""
+    names = [name for name in row if name != "kind"]
+    return [(fixed if name in _TIMES or name in _TEXTS else number)(name.replace("_", " ")) for name in names]
+
+
+def _file(row: Row) -> Marked:
+    return Marked(f"{row['file']}  {row['type']}, {row['size']:,} bytes", "bold")
+
+
+def _end(row: Row) -> Marked:
     said = [f"{row['batches']} batches" if "batches" in row else f"{row['entries']} entries"]
     if "tail" in row:
         said.append(f"{_TAILS[row['tail']]} at byte {row['position']}")
@@ -243,26 +272,25 @@ def _end(row: Row) -> Text:
         said.append(f"{row['missing_bytes']} bytes are missing")
     if row.get("zero_tail"):
         said.append(f"{row['zero_tail']} zeros at the end")
-    return styled("; ".join(said) + "\n", "dim")
+    return Marked("; ".join(said), "dim")
 
 
-_LINES: dict[str, Callable[[Row], Text]] = {
+_LINES: dict[str, Callable[[Row], Marked]] = {
     "file": _file,
     "end": _end,
-    "damage": lambda row: styled(f"damage: {printable(row['error'], 1000)}", "red"),
+    "damage": lambda row: Marked(f"damage: {printable(row['error'], None)}", "red"),
 }
 
 
-def _batch(row: Row) -> list[str]:
+def _batch(row: Row, longest: int | None) -> list[Cell]:
     is_new = "base_offset" in row
-    offsets = f"{row['base_offset']}..{row['last_offset']}" if is_new else f"..{row['offset']}"
+    style = "" if row["is_valid"] else "red"
     flags = [
         name
         for name, is_set in (
             (f"magic {row['magic']}", not is_new),
             ("transactional", row.get("is_transactional")),
             ("control", row.get("is_control")),
-            ("append time", row["timestamp_type"] == "LogAppendTime"),
             ("delete horizon", row.get("delete_horizon_ms") is not None),
             ("BAD CRC", not row["is_valid"]),
         )
@@ -273,27 +301,32 @@ def _batch(row: Row) -> list[str]:
         producer = f"{row['producer_id']}/{row['producer_epoch']}"
         if row["base_sequence"] >= 0:
             producer += f" seq {row['base_sequence']}..{row['last_sequence']}"
-    return [
+    cells = [
         str(row["position"]),
-        offsets,
-        str(row["count"]) if is_new else "",
-        str(row["size"]),
+        str(row["base_offset"]) if is_new else "",
+        str(row["last_offset"] if is_new else row["offset"]),
+        f"{row['count']:,}" if is_new else "",
+        f"{row['size']:,}",
         row["compress_codec"],
-        shown_time(row["max_timestamp"]),
         str(row["partition_leader_epoch"]) if is_new else "",
-        producer,
+        shown_time(row["max_timestamp"]),
         ", ".join(flags),
+        producer,
+        row["timestamp_type"],
     ]
+    return [Marked(cell, style) for cell in cells]
 
 
-def _record(row: Row) -> list[Text]:
+def _record(row: Row, longest: int | None) -> list[Cell]:
+    style = "red" if row.get("is_valid") is False else ""
     if "key" in row:
-        key, value = _payload(row["key"]), _payload(row["value"])
+        key, value = _payload(row, "key", longest), _payload(row, "value", longest)
     else:
         said = {name: value for name, value in row.items() if name not in _IN_EVERY_RECORD}
-        key, value = styled("control", "dim"), styled(", ".join(f"{n} {printable(str(v))}" for n, v in said.items()))
-    names = ", ".join(printable(name, 20) for name in row.get("header_keys", ()))
-    return [styled(str(row["offset"])), styled(shown_time(row["timestamp"])), key, value, styled(names)]
+        key = Marked("control", "dim")
+        value = ", ".join(f"{name} {printable(str(value), longest)}" for name, value in said.items())
+    names = ", ".join(printable(name, longest) for name in row.get("header_keys", ()))
+    return [Marked(str(row["offset"]), style), Marked(shown_time(row["timestamp"]), style), key, value, names]
 
 
 _IN_EVERY_RECORD = frozenset(
@@ -301,11 +334,15 @@ _IN_EVERY_RECORD = frozenset(
 )
 
 
-def _payload(text: str | None) -> Text:
-    return styled("null", "dim") if text is None else styled(printable(text))
+def _payload(row: Row, name: str, longest: int | None) -> Cell:
+    """A key or value: what became base64 because it is no text is shown as the other commands show it."""
+    text = row[name]
+    if text and row.get(f"{name}_encoding") == "base64":
+        return bytes_cell(a2b_base64(text), longest=longest)
+    return text_cell(text, longest)
 
 
-def _entry(row: Row) -> list[str]:
+def _entry(row: Row, longest: int | None) -> list[Cell]:
     return [
         "" if value is None else shown_time(value) if name in _TIMES else str(value)
         for name, value in row.items()
@@ -313,4 +350,4 @@ def _entry(row: Row) -> list[str]:
     ]
 
 
-_CELLS: dict[str, Callable[[Row], Sequence[str | Text]]] = {"batch": _batch, "record": _record, "entry": _entry}
+_CELLS: dict[str, Callable[[Row, int | None], Sequence[Cell]]] = {"batch": _batch, "record": _record, "entry": _entry}
