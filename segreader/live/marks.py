@@ -124,8 +124,15 @@ def read_marks(
 
 def read_stable_ends(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, int]:
     """Of each partition the last stable offset, where a ``read_committed`` reader's part ends."""
+    return read_ends(cluster, topic, partitions, IsolationLevel.READ_COMMITTED)
+
+
+def read_ends(
+    cluster: Cluster, topic: str, partitions: Sequence[int], isolation_level: IsolationLevel
+) -> dict[int, int]:
+    """Of each partition where a reader's part ends: the last stable offset, or the high watermark."""
     asked = [OffsetWanted(topic, number, LATEST) for number in partitions]
-    return {one.partition: _mark(one, cluster) for one in cluster.list_offsets(asked, IsolationLevel.READ_COMMITTED)}
+    return {one.partition: _mark(one, cluster) for one in cluster.list_offsets(asked, isolation_level)}
 
 
 def read_bounds(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:

@@ -18,6 +18,7 @@ from segreader.catalog.listing import NEWEST
 from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.live.cluster import Cluster, KafkaCluster
 from segreader.live.fetching import BrokerRange
+from segreader.live.follow import LiveEnds
 from segreader.live.locations import UrlCache, now_ms, open_located
 from segreader.live.marks import choose_partitions, find_topic
 from segreader.live.planner import plan_live, plan_topics
@@ -175,6 +176,34 @@ class LiveScan(BaseScan):
                     yield batch
         finally:
             self._count(metrics)
+
+    def follow(self, *, every_s: float = 0.5) -> Iterator[pa.RecordBatch]:
+        """Record batches as of ``to_batches``, and behind the end of the snapshot those of records that come later, as
+        the isolation level lets a reader see them. It does not end: leave the loop, or close the iterator.
+
+        Args:
+            every_s: seconds between two looks at the ends, while nothing is new.
+
+        Raises:
+            OptionError: the request has an end.
+            TruncatedLogError, OffsetOutOfRangeError, BrokerError: it cannot go on, after all records before.
+        """
+        bounds = self.request.bounds
+        if bounds.stop is not None or (bounds.times is not None and bounds.times.until_ms is not None):
+            raise OptionError(
+                "what has an end cannot be followed", hint="Leave out the last offset and until (--until)"
+            )
+        return self._followed(every_s)
+
+    def _followed(self, every_s: float) -> Generator[pa.RecordBatch, None, None]:
+        request, _ = self._chosen()
+        done = self.plan()
+        yield from self.to_batches()
+        metrics = self.metrics
+        ends = LiveEnds(self.cluster, request, self.options, done, every_s=every_s, metrics=metrics)
+        for plan in ends.plans():
+            metrics.notes += [*plan.notes, *(gap.text for gap in plan.gaps)]
+            yield from self._read(plan, self.options, metrics)
 
     def _count(self, metrics: LiveMetrics) -> None:
         asked = self.cluster.metrics

@@ -44,6 +44,7 @@ Examples:
   segreader cat s3://logs/tiered orders/3 --since 2026-11-01T00:00Z --until -1h
   segreader cat --rsm-config server.properties --topic orders
   segreader cat s3://logs/tiered orders --last 10
+  segreader cat kafka://broker:9092 orders --last 10 --follow
   segreader cat s3://logs/tiered orders --key customer-42
   segreader cat /mnt/tiered orders --grep '"status":"failed"' -o jsonl
   segreader cat @urls.txt --stats
@@ -78,6 +79,12 @@ Examples:
     metavar="N",
     help="Only the last N records of each partition, of those asked for: the end is read, and no more than that needs.",
 )
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="With brokers: at the live end go on with new records, until Ctrl-C. With read_committed a transaction's "
+    "records come when it is committed.",
+)
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Stop reading after N records.")
 @click.option(
     "--on-missing",
@@ -109,6 +116,7 @@ def cat(
     all_partitions: bool,
     grep: str | None,
     last: int | None,
+    follow: bool,
     key_encoding: str | None,
     value_encoding: str | None,
     typed: Mapping[str, Any],
@@ -168,14 +176,43 @@ def cat(
         encodings = key_encoding or "auto", value_encoding or "auto"
         is_typed = bool(found.options.decodings)
         texts = TypedRecordTexts(found.schema, *encodings) if is_typed else RecordTexts(*encodings)
-        is_whole = _print(found, form, texts, limit=limit, output_file=output_file, stats=stats)
+        if follow:
+            _require_end(found, form)
+        is_whole = _print(found, form, texts, limit=limit, output_file=output_file, stats=stats, follow=follow)
     return ExitCode.OK if is_whole else ExitCode.FINDINGS
 
 
+def _require_end(scan: BaseScan, form: str) -> None:
+    """Refuse to follow what has no live end, or in a form that is written when all records are known.
+
+    Raises:
+        click.UsageError: it says what to do.
+    """
+    from segreader.live.scan import LiveScan
+
+    if not isinstance(scan, LiveScan):
+        raise click.UsageError(
+            "--follow needs brokers: a bucket gets whole segments, long after their records were written. Name brokers "
+            "with --bootstrap-servers or kafka://HOST:PORT, or read the bucket again with --offsets or --since"
+        )
+    if form in ("json", "parquet"):
+        raise click.UsageError(f"--follow has no end, and {form} needs one. Give -o ndjson, csv, table or arrow")
+
+
 def _print(
-    scan: BaseScan, form: str, texts: RowTexts, *, limit: int | None, output_file: str | None, stats: bool
+    scan: BaseScan,
+    form: str,
+    texts: RowTexts,
+    *,
+    limit: int | None,
+    output_file: str | None,
+    stats: bool,
+    follow: bool = False,
 ) -> bool:
     """Print the records of a scan as they come, and holes and notes on stderr.
+
+    Args:
+        follow: go on at the live end; an interrupt is then how it ends.
 
     Returns:
         Whether nothing damaged was left out.
@@ -189,15 +226,20 @@ def _print(
     teller, printed = _Teller(scan), 0
     with (
         opened(output_file) as file,
-        _ticking(scan, output_file) as tick,
+        nullcontext(lambda: None) if follow else _ticking(scan, output_file) as tick,
         row_writer(form, file, scan.schema, texts) as write,
     ):
         try:
-            for batch in _limited(scan, limit):
+            for batch in _limited(_followed(scan) if follow else scan.to_batches(), limit):
                 write(batch)
+                if follow:
+                    file.flush()
                 printed += batch.num_rows
                 teller.tell()
                 tick()
+        except KeyboardInterrupt:
+            if not follow:
+                raise
         finally:
             teller.tell()
             if scan.options.where is not None:
@@ -252,11 +294,19 @@ def _standing(scan: BaseScan) -> tuple[int, int, int]:
     return scan.metrics.bytes_read, scan.prepare().size, scan.metrics.records
 
 
-def _limited(scan: BaseScan, limit: int | None) -> Iterator[pa.RecordBatch]:
+def _followed(scan: BaseScan) -> Iterator[pa.RecordBatch]:
+    from segreader.live.scan import LiveScan
+
+    assert isinstance(scan, LiveScan)
+    say("following the live end: Ctrl-C ends")
+    return scan.follow()
+
+
+def _limited(found: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     left = limit
     if left == 0:
         return
-    with closing(scan.to_batches()) as batches:  # type: ignore[type-var]
+    with closing(found) as batches:  # type: ignore[type-var]
         for batch in batches:
             if left is None:
                 yield batch
