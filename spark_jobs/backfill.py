@@ -87,6 +87,7 @@ _FLAGS = {
     ", or with a schema of yours": "",
     "or select what fits with columns=": "or choose fields with --value-fields",
     "or leave columns out with columns=": "or choose fields with --value-fields",
+    "Give its uri as an option": "Give its uri with --catalog-option uri=URI",
 }
 _NOTES = 20
 

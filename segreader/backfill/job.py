@@ -186,6 +186,8 @@ class Job:
         if not plan.splits:
             return Round(plan, target or destination.open(), destination, {}, has_nothing=True, end=end)
         table.check(plan.output.records, plan.output.partition_by)
+        if not is_there and table.kind == "delta":  # of Iceberg the catalog gives the place when it makes the table
+            _require_no_files(self.destination)
         ids = table.prepare(plan.output.records, plan.output.partition_by)
         plan = replace(plan, output=replace(plan.output, field_ids=dict(ids)))
         destination, target = self._ledger_of(table)
@@ -321,6 +323,23 @@ def local_engine(one: Round, processes: int | None = None) -> LocalEngine:
         worth = sum(split.size for split in one.pending) // _WORTH_A_PROCESS
         processes = max(1, min(allowed_cores(), worth))
     return LocalEngine(processes)
+
+
+def _require_no_files(destination: Destination) -> None:
+    """Refuse to make a table of a directory that a job has written files to: it would not have them.
+
+    Raises:
+        OptionError: the target has the plan of such a job.
+    """
+    with closing(destination.open()) as target:
+        numbers = rounds_of(target)
+        last = read_plan(target, numbers[-1]) if numbers else None
+    if last is not None and "to" not in last.wanted:
+        raise OptionError(
+            "the target holds the files of a job that writes no table",
+            source=target.url(""),
+            hint="Choose another target, or go on with these files: leave out --to",
+        )
 
 
 def committed(plan: JobPlan, end: TableEnd | None) -> frozenset[str] | None:

@@ -637,7 +637,8 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_
         OptionError: the plan was made for something else; it names the differences.
     """
     differences = [
-        f"{_SHOWN_AS.get(name, name)} {plan.wanted.get(name, 'not given')} there, {wanted.get(name, 'not given')} here"
+        f"--{_SHOWN_AS.get(name, name)} {plan.wanted.get(name, '(not given)')} there, "
+        f"{wanted.get(name, '(not given)')} here"
         for name in dict.fromkeys((*plan.wanted, *wanted))
         if plan.wanted.get(name) != wanted.get(name)
         and (not goes_on or (name in _OF_THE_TARGET and name in plan.wanted and name in wanted))

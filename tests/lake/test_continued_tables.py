@@ -506,3 +506,18 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(bucket: GrowingBucket, targ
     _run(bucket, target)
 
     assert _run(bucket, target, "--continue", "--dry-run", "--isolation", "read_uncommitted") == 2
+
+
+@pytest.mark.parametrize("more", [(), ("--continue",)], ids=["anew", "going-on"])
+def test_a_directory_of_files_does_not_become_a_table(
+    more: tuple[str, ...], bucket: GrowingBucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket.upload(2)
+    files, table = Target("parquet", tmp_path / "target"), Target("delta", tmp_path / "target")
+    _run(bucket, files)
+    before = sorted(path for path in files.files.rglob("*"))
+
+    assert _run(bucket, table, *more) == 2
+    assert "holds the files of a job that writes no table. Choose another target" in capsys.readouterr().err
+    assert sorted(path for path in files.files.rglob("*")) == before
+    assert _run(bucket, files) == 0

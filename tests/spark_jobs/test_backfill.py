@@ -213,7 +213,7 @@ def test_a_target_of_another_job_is_replaced_only_when_asked_for(
     target = tmp_path / "out"
     assert run(target, "--topic", "codec-lz4") == 0
     assert run(target, "--topic", "nulls") == 2
-    assert "belongs to another job; found topic codec-lz4 there, nulls here" in capsys.readouterr().err
+    assert "belongs to another job; found --topic codec-lz4 there, nulls here" in capsys.readouterr().err
     assert run(target, "--topic", "nulls", "--force") == 0
     assert {row["topic"] for row in rows_of(target)} == {"nulls"}
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from backfill_runs import do, finish, rows_of
+from corpus import CORPUS
 from growing_log import GrowingLog
 
 from segreader.backfill.job_plan import read_plan
@@ -394,3 +395,15 @@ def test_a_table_that_spark_writes_is_read_in_splits_of_the_size_asked_for(
     assert main([*asked, *_SPARK_TABLE, "--split-bytes", "1m"]) == 0
     assert main([*asked, *_SPARK_TABLE]) == 0
     assert seen == [str(1 << 20), str(256 << 20)]
+
+
+def test_a_catalog_that_nothing_describes_is_given_by_a_flag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyiceberg")
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    asked = ["--location", str(CORPUS / "tv2" / "remote"), "--topic", "nulls", "--to", "iceberg", "--table", "db.nulls"]
+    assert main(asked) == 2
+    told = capsys.readouterr().err
+    assert "the catalog default is not known; found URI missing" in told
+    assert "Give its uri with --catalog-option uri=URI, in .pyiceberg.yaml or in the environment" in told

@@ -68,7 +68,6 @@ def open_iceberg(name: str, catalog: str | None, options: Mapping[str, str]) -> 
             raise OptionError(
                 f"the catalog {catalog or 'default'} is not known",
                 found=redact(str(error)),
-                expected="properties of it",
                 hint="Give its uri as an option, in .pyiceberg.yaml or in the environment",
             ) from None
     opened.properties.setdefault("s3.retry-strategy-impl", f"{__name__}.tries_of_s3")
