@@ -351,7 +351,7 @@ def _notes(topic: ReportedTopic) -> str:
     incomplete = sum(len(one.incomplete) for one in topic.partitions)
     orphans = sum(len(one.orphans) for one in topic.partitions)
     for number, one, many in (
-        (lost, "<strong>✕ gap</strong>", "<strong>✕ gaps</strong>"),
+        (lost, "gap", "gaps"),
         (branches, "segment of a lost branch", "segments of a lost branch"),
         (copies, "duplicate", "duplicates"),
         (incomplete, "incomplete set", "incomplete sets"),
@@ -359,7 +359,8 @@ def _notes(topic: ReportedTopic) -> str:
         (topic.small_segments, "segment under 16 MiB", "segments under 16 MiB"),
     ):
         if number:
-            said.append(f"{number:,} {one if number == 1 else many}")
+            text = f"{number:,} {one if number == 1 else many}"
+            said.append(f"<strong>✕ {text}</strong>" if one == "gap" else text)
     return ", ".join(said)
 
 
