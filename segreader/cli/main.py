@@ -27,6 +27,7 @@ _VERBS = (
     "plan",
     "report",
     "schemas",
+    "shell",
     "spark",
     "sql",
     "verify",
@@ -41,6 +42,7 @@ See what exists, what a read would cost, and what is wrong:
   segreader ls s3://logs/tiered orders/3
   segreader plan s3://logs/tiered orders --since -1d
   segreader verify s3://logs/tiered orders --deep
+  segreader report s3://logs/tiered -o report.html
 
 \b
 Name a bucket once, in ~/.config/segreader.toml, and read it by that name:
