@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from inspect import Parameter, signature
@@ -51,11 +51,13 @@ class TopicsAt:
     Args:
         arguments: of ``segreader.scan``: the location, and what else reading there takes.
         names: lists the topics.
+        sizes: lists them with what is known of each, such as ``partitions``, ``segments`` and ``size`` in bytes.
         schemas: of their keys and values: a file, or a registry's URL.
     """
 
     arguments: Mapping[str, Any] = field(repr=False)
     names: Callable[[], Sequence[str]]
+    sizes: Callable[[], Sequence[tuple[str, Mapping[str, Any]]]]
     schemas: str | None = None
 
 
@@ -94,6 +96,7 @@ class QueryTables:
         self._storage_options, self._broker_options, self._at = storage_options, broker_options, at
         self._made: dict[str, MadeTable] = {}
         self._paths: dict[str, set[tuple[str, ...]] | None] = {}
+        self._known_paths: dict[str, Sequence[str]] = {}
         self.used: list[MadeTable] = []
         """The tables of the query that was prepared last, each once."""
 
@@ -115,6 +118,25 @@ class QueryTables:
             as ``segreader.scan``: there is no such location, or its layout is unknown.
         """
         return [] if self._at is None else sorted(self._at.names())
+
+    def sizes(self) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        """The topics that are tables, with what is known of each; raises as ``names``."""
+        return [] if self._at is None else self._at.sizes()
+
+    def paths_of(self, topic: str) -> Sequence[str]:
+        """The columns of a topic, and behind them the fields of typed keys and values: ``value.customer.id``.
+
+        Raises:
+            SegreaderError: its schemas cannot be had.
+        """
+        if topic not in self._known_paths:
+            sides = {}
+            if self._at is not None and self._at.schemas is not None:
+                sides = learn_subjects(self._at.schemas, topic)
+            types = {side: plan_decoding(known, Side(side), topic).type for side, known in sides.items()}
+            fields = [path for side, kind in types.items() for path in _fields_of(kind, side)]
+            self._known_paths[topic] = [*DEFAULT_COLUMNS, *fields]
+        return self._known_paths[topic]
 
     def topic_named(self, name: str) -> str | None:
         """The topic that a name of SQL means, in any case where that is one; a partition may be behind it."""
@@ -406,6 +428,12 @@ def _paths_of_sides(parsed: Any) -> dict[str, set[tuple[str, ...]] | None]:
                 else:
                     paths.add(tuple(names[at + 1 :]))
     return found
+
+
+def _fields_of(kind: Type, path: str) -> Iterator[str]:
+    for one in kind.fields if kind.kind is ValueKind.STRUCT else ():
+        yield f"{path}.{one.name}"
+        yield from _fields_of(one.type, f"{path}.{one.name}")
 
 
 def _known_paths(whole: Type, paths: Iterable[tuple[str, ...]]) -> list[str]:

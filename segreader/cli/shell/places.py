@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +11,7 @@ from segreader.cli.options import parse_location
 from segreader.cli.sql_topics import TopicsAt
 from segreader.errors import OptionError
 from segreader.places import place_named
-from segreader.stored.source import Catalog, LocationSource, open_source
+from segreader.stored.source import Catalog, LocationSource, UrlSource, open_source
 
 
 def topics_at(
@@ -45,7 +45,7 @@ def topics_at(
         schemas = schemas or place.schemas or place.schema_registry
     if not arguments.get("broker_options"):
         arguments.pop("broker_options", None)
-    return TopicsAt(arguments, lambda: names_at(arguments), schemas)
+    return TopicsAt(arguments, lambda: names_at(arguments), lambda: sizes_at(arguments), schemas)
 
 
 def names_at(arguments: Mapping[str, Any]) -> Sequence[str]:
@@ -54,21 +54,43 @@ def names_at(arguments: Mapping[str, Any]) -> Sequence[str]:
     Raises:
         ObjectNotFoundError: there is no such directory. UnknownLayoutError: nothing there looks like a segment.
     """
-    from segreader.scans import is_cluster
+    from segreader.live.scan import bootstrap_of
 
-    location, brokers = arguments.get("location"), arguments.get("bootstrap_servers")
-    if brokers is not None or is_cluster(location):
+    servers, _ = bootstrap_of(arguments.get("location"), arguments.get("bootstrap_servers"))
+    if servers is not None:
         from segreader.live.cluster import KafkaCluster
 
-        servers = brokers or str(location).partition("://")[2].strip("/")
         with closing(KafkaCluster(servers, arguments.get("broker_options"))) as cluster:
             topics = cluster.metadata(None).topics
         return [one.name for one in topics if one.name is not None and not one.is_internal]
-    catalog = Catalog(**{one.name: arguments.get(one.name) for one in fields(Catalog)})
-    source = open_source(
-        location, urls=arguments.get("urls"), storage_options=arguments.get("storage_options"), catalog=catalog
-    )
-    with closing(source.store):
-        if isinstance(source, LocationSource) and catalog.metadata is None:
+    with _opened(arguments) as source:
+        if isinstance(source, LocationSource) and source.catalog.metadata is None:
             return list({place.partition.topic for place in source.places()})
         return list({log.log.partition.topic for log in source.logs()})
+
+
+def sizes_at(arguments: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """The same topics with their partitions, segments and bytes, where these are stored; raises as ``names_at``."""
+    from segreader.inspect import read_topics
+    from segreader.scans import is_cluster
+
+    if arguments.get("bootstrap_servers") is not None or is_cluster(arguments.get("location")):
+        return [(name, {}) for name in sorted(names_at(arguments))]
+    with _opened(arguments) as source:
+        rows = read_topics(source)
+    return [
+        (row.topic, {"partitions": row.partitions, "segments": row.segments, "size": row.size})
+        for row in sorted(rows, key=lambda one: one.topic)
+    ]
+
+
+@contextmanager
+def _opened(arguments: Mapping[str, Any]) -> Iterator[LocationSource | UrlSource]:
+    """The source that arguments of ``segreader.scan`` name, with its store closed in the end."""
+    catalog = Catalog(**{one.name: arguments.get(one.name) for one in fields(Catalog)})
+    options = arguments.get("storage_options")
+    source = open_source(
+        arguments.get("location"), urls=arguments.get("urls"), storage_options=options, catalog=catalog
+    )
+    with closing(source.store):
+        yield source

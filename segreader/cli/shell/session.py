@@ -8,19 +8,20 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.output import progress, say
+from segreader.cli.output import is_terminal, progress, say, stdout
 from segreader.cli.shell.explain import QueryCost, print_cost, rehearse
 from segreader.cli.shell.statements import Statement, StatementKind, split
 from segreader.errors import OptionError, install_hint
 from segreader.values import dataclass
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+    from duckdb import DuckDBPyConnection
 
     from segreader.cli.sql_topics import QueryTables, TopicsAt
     from segreader.plan.cost import PriceTable
@@ -98,7 +99,8 @@ class DuckEngine:
 
     def __init__(self, connection: DuckDBPyConnection, thread: ThreadPoolExecutor, spill: str) -> None:
         self.connection, self._thread, self._spill = connection, thread, spill
-        self.grace_s = _GRACE_S
+        self.stays = False
+        """Whether only a second interrupt has the program leave."""
 
     def run(self, work: Callable[[], _T], tick: Callable[[], None] | None = None) -> _T:
         """What it makes of some work; an interrupt ends both.
@@ -112,14 +114,27 @@ class DuckEngine:
                 tick()
             return future.result()
         except KeyboardInterrupt:
-            deadline = time.monotonic() + self.grace_s
+            self._end(future)
+            raise
+
+    def _end(self, future: Future[Any]) -> None:
+        """Wait until interrupted work has ended, but not for ever."""
+        deadline = time.monotonic() + _GRACE_S
+        try:
             while not future.done():
                 self.connection.interrupt()  # in vain before a query has begun
                 wait([future], 0.1)
                 if time.monotonic() > deadline:
-                    shutil.rmtree(self._spill, ignore_errors=True)
-                    os._exit(ExitCode.INTERRUPTED)
-            raise
+                    if not self.stays:
+                        self._leave()
+                    say("the query has not ended yet: Ctrl-C again leaves the shell")
+                    deadline = float("inf")
+        except KeyboardInterrupt:
+            self._leave()
+
+    def _leave(self) -> None:
+        shutil.rmtree(self._spill, ignore_errors=True)
+        os._exit(ExitCode.INTERRUPTED)
 
 
 class SqlSession:
@@ -132,6 +147,10 @@ class SqlSession:
 
     def __init__(self, engine: DuckEngine, tables: QueryTables, prices: PriceTable | None = None) -> None:
         self._engine, self.tables, self._prices = engine, tables, prices
+
+    def stay(self) -> None:
+        """Go on after an interrupt, even where a query hears of it late."""
+        self._engine.stays = True
 
     def split(self, text: str) -> list[Statement]:
         """The statements of a text.
@@ -149,23 +168,42 @@ class SqlSession:
             OptionError: DuckDB refuses it. SegreaderError: a topic cannot be read.
         """
         if statement.kind is StatementKind.EXPLAIN and not statement.is_analysis:
-            [query] = self.split(statement.text)
-            print_cost(self.cost(query), self._prices, form.name, file)
+            self.explain(statement.text, form, file)
             return StatementOutcome()
         began = time.monotonic()
         self._forget_reads()
         rows = 0
         is_whole = False
-        with self._typed(statement.text), progress(self._look) as tick:
+        with self._typed(statement.text):
             text = self._prepare(statement)
             try:
-                rows = self._print(self._engine.run(lambda: self._engine.connection.sql(text), tick), form, file, tick)
+                rows = self._print(text, form, file)
             finally:
                 is_whole = self._tell()
         return StatementOutcome(rows, time.monotonic() - began, self._look()[0], is_whole)
 
-    def cost(self, query: Statement) -> QueryCost:
-        """What a query would read, which is not read; raises as ``run``."""
+    def columns_of(self, name: str) -> list[tuple[str, str]]:
+        """The columns of a topic and their types in SQL; raises as ``run``."""
+        from segreader.cli.sql_topics import quoted
+
+        with self._typed(name):
+            text = self.tables.prepare(f"describe {quoted(name)}")
+            rows = self._engine.run(lambda: self._engine.connection.execute(text).fetchall())
+        return [(str(row[0]), str(row[1])) for row in rows]
+
+    def explain(self, text: str, form: RowForm, file: IO[bytes], *, has_engine: bool = True) -> None:
+        """Print what a query would read, and read nothing; raises as ``run``.
+
+        Args:
+            has_engine: whether DuckDB's own plan stands below.
+        """
+        queries = self.split(text)
+        if len(queries) != 1 or queries[0].kind is StatementKind.EXPLAIN:
+            raise OptionError("not one query to explain", expected="a SELECT, FROM or PIVOT")
+        cost = self._cost(queries[0])
+        print_cost(cost if has_engine else replace(cost, engine=""), self._prices, form.name, file)
+
+    def _cost(self, query: Statement) -> QueryCost:
         self._forget_reads()
         is_pivot = query.kind is StatementKind.PIVOT
         with self._typed(query.text):
@@ -183,17 +221,26 @@ class SqlSession:
         [query] = self.split(statement.text)
         return f"{statement.prefix} {self._prepare(query)}"
 
-    def _print(self, found: DuckDBPyRelation, form: RowForm, file: IO[bytes], tick: Callable[[], None]) -> int:
-        """Write the rows of a relation; returns how many."""
+    def _print(self, text: str, form: RowForm, file: IO[bytes]) -> int:
+        """Write the rows that DuckDB gives; returns how many.
+
+        A bar tells how far it is. On a terminal it ends with the first row, or they would stand in each other's way.
+        """
         from segreader.cli.row_writer import ValueTexts, distinct, row_writer
 
-        count = 0
-        with closing(self._engine.run(lambda: found.to_arrow_reader(_ROWS), tick)) as reader:
-            schema = distinct(reader.schema)
-            with row_writer(form.name, file, schema, ValueTexts(schema, form.encoding)) as write:
-                while (batch := self._engine.run(lambda: next(reader, None), tick)) is not None:
-                    write(batch.rename_columns(schema.names))
-                    count += batch.num_rows
+        run, count = self._engine.run, 0
+        with ExitStack() as bar:
+            tick = bar.enter_context(progress(self._look))
+            with closing(run(lambda: self._engine.connection.sql(text).to_arrow_reader(_ROWS), tick)) as reader:
+                schema = distinct(reader.schema)
+                batch = run(lambda: next(reader, None), tick)
+                if file is stdout() and is_terminal():
+                    bar.close()
+                with row_writer(form.name, file, schema, ValueTexts(schema, form.encoding)) as write:
+                    while batch is not None:
+                        write(batch.rename_columns(schema.names))
+                        count += batch.num_rows
+                        batch = run(lambda: next(reader, None), tick)
         return count
 
     def _look(self) -> tuple[int, int, int | None]:

@@ -1,0 +1,207 @@
+"""What is typed into the shell, statement by statement and command by command, from a terminal or a pipe."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from segreader.cli.exit_codes import ExitCode, describe
+from segreader.cli.output import console, new_table, say, shown_size, stdout, styled
+from segreader.cli.shell.completion import COMMANDS, MODES
+from segreader.cli.shell.session import RowForm, SqlSession
+from segreader.cli.shell.statements import Statement, StatementKind, is_complete
+from segreader.errors import OptionError, SegreaderError
+from segreader.storage.signed_url import redact
+
+_FORMATS: Final = {
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".csv": "csv",
+    ".json": "json",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+}
+_LEAVING: Final = (".quit", ".exit", ".q")
+
+
+class Dialogue:
+    """Does what is typed, and prints what comes of it.
+
+    Args:
+        form: how rows are printed at first.
+    """
+
+    def __init__(self, session: SqlSession, form: RowForm) -> None:
+        self.session, self._form = session, form
+        self._has_timer = True
+        self.code = ExitCode.OK
+
+    def take(self, text: str) -> bool:
+        """Do what a command or some statements say; returns whether the shell goes on.
+
+        Raises:
+            SegreaderError: as ``SqlSession.run``. OSError: a file cannot be written.
+        """
+        if text.lstrip().startswith("."):
+            return self._command(text.strip().rstrip(";").rstrip())
+        for statement in self.session.split(text):
+            self._run(statement)
+        return True
+
+    def _run(self, statement: Statement) -> None:
+        if statement.kind is StatementKind.EXPLAIN and not statement.is_analysis:
+            self._explain(statement.text, has_engine=True)
+            return
+        outcome = self.session.run(statement, self._form, stdout())
+        sys.stdout.flush()
+        if not outcome.is_whole:
+            self.code = ExitCode.FINDINGS
+        if self._has_timer:
+            say(str(outcome))
+
+    def _explain(self, text: str, *, has_engine: bool) -> None:
+        form = RowForm("table") if self._form.name == "csv" else self._form
+        self.session.explain(text, form, stdout(), has_engine=has_engine)
+        sys.stdout.flush()
+
+    def _command(self, text: str) -> bool:
+        name, _, rest = text.partition(" ")
+        rest = rest.strip()
+        match name:
+            case ".topics":
+                self._topics()
+            case ".schema":
+                self._schema(rest)
+            case ".plan":
+                self._explain(_one(rest, "QUERY", name), has_engine=False)
+            case ".mode":
+                self._form = RowForm(_choice(rest, MODES, name), self._form.encoding)
+            case ".timer":
+                self._has_timer = _choice(rest, ("on", "off"), name) == "on"
+            case ".export":
+                self._export(rest)
+            case ".help":
+                self._help()
+            case _ if name in _LEAVING:
+                return False
+            case _:
+                near = difflib.get_close_matches(name, COMMANDS, 1)
+                raise OptionError(
+                    f"unknown command {name}", hint=f"Did you mean {near[0]}?" if near else ".help lists the commands"
+                )
+        sys.stdout.flush()
+        return True
+
+    def _topics(self) -> None:
+        rows = self.session.tables.sizes()
+        if self._form.name != "table":
+            from segreader.cli.output import write_json_rows
+
+            write_json_rows(({"topic": name, **known} for name, known in rows), "ndjson")
+            return
+        table = new_table("topic", "partitions", "segments", "size")
+        for name, known in rows:
+            size = known.get("size")
+            shown = [str(known.get("partitions", "")), str(known.get("segments") or "")]
+            table.add_row(styled(name), *shown, "" if size is None else shown_size(size))
+        console().print(table)
+
+    def _schema(self, name: str) -> None:
+        names = [name.strip('"')] if name else list(self.session.tables.names)
+        table = new_table("table", "column", "type")
+        for one in names:
+            for column, kind in self.session.columns_of(one):
+                table.add_row(styled(one), styled(column), styled(kind))
+        console().print(table)
+
+    def _export(self, rest: str) -> None:
+        path, _, query = rest.partition(" ")
+        form = _FORMATS.get(os.path.splitext(path)[1].lower())
+        if form is None:
+            raise OptionError(
+                "the file's name does not say its format", found=path or "nothing", expected=", ".join(_FORMATS)
+            )
+        statements = self.session.split(_one(query, "QUERY", ".export"))
+        if len(statements) != 1 or statements[0].kind is StatementKind.EXPLAIN:
+            raise OptionError("not a query to export", expected="one SELECT, FROM or PIVOT")
+        part = f"{path}.part"
+        try:
+            with open(part, "wb") as file:
+                outcome = self.session.run(statements[0], RowForm(form, self._form.encoding), file)
+            os.replace(part, path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.remove(part)
+        if not outcome.is_whole:
+            self.code = ExitCode.FINDINGS
+        say(f"{path}: {outcome}")
+
+    def _help(self) -> None:
+        table = new_table("command", "")
+        for name, text in COMMANDS.items():
+            words, _, what = text.rpartition("  ")
+            table.add_row(styled(f"{name} {words}"), styled(what))
+        console().print(table)
+        console().print(
+            "Every topic is a table by its name. A statement ends with a semicolon, on as many lines as it takes."
+        )
+
+
+def _one(text: str, what: str, name: str) -> str:
+    if not text.strip():
+        raise OptionError(f"{name} lacks its {what}", hint=f"{name} {COMMANDS[name].partition('  ')[0]}")
+    return text.strip()
+
+
+def _choice(text: str, choices: Iterable[str], name: str) -> str:
+    if text not in choices:
+        raise OptionError(f"{name} takes one of these", found=text or "nothing", expected=" or ".join(choices))
+    return text
+
+
+def pieces(lines: Iterable[str]) -> Iterator[str]:
+    """Commands and statements of some lines, each as soon as it is whole; at the end also one without a semicolon."""
+    held = ""
+    for line in lines:
+        if not held and line.lstrip().startswith("."):
+            yield line
+            continue
+        held += line
+        if not held.strip():
+            held = ""
+        elif ";" in line and is_complete(held):
+            yield held
+            held = ""
+    if held.strip():
+        yield held
+
+
+def run_piped(dialogue: Dialogue, lines: Iterable[str]) -> ExitCode:
+    """Do what lines say, up to the first error, which is raised."""
+    for piece in pieces(lines):
+        if not dialogue.take(piece):
+            break
+    return dialogue.code
+
+
+def one_line(error: BaseException) -> str:
+    """An error in one line, without secrets."""
+    return redact(" ".join(describe(error).split()))
+
+
+def run_typed(dialogue: Dialogue, prompt: Iterator[str]) -> None:
+    """Do what a person types; an error or an interrupt ends what it came of, and nothing more."""
+    for text in prompt:
+        try:
+            if text.strip() and not dialogue.take(text):
+                return
+        except BrokenPipeError:
+            raise
+        except (SegreaderError, OSError) as error:
+            say(f"error: {one_line(error)}")
+        except KeyboardInterrupt:
+            say("interrupted")
