@@ -37,7 +37,7 @@ _MEANINGS: tuple[tuple[type[BaseException], ExitCode, str], ...] = (
     (errors.AuthenticationError, ExitCode.NOT_FOUND, "Check user, password, mechanism and certificates"),
     (errors.AuthorizationError, ExitCode.NOT_FOUND, "Have that right given to this user"),
     (errors.TruncatedLogError, ExitCode.DATA, "Plan again: what was read from there on is void"),
-    (errors.ProtocolError, ExitCode.DATA, "See whether it is a Kafka broker that answers there"),
+    (errors.ProtocolError, ExitCode.DATA, "Check whether it is a Kafka broker that answers there"),
     (errors.BrokerError, ExitCode.STORAGE, "Try again; what was read before is not affected"),
     (errors.SchemaNotFoundError, ExitCode.NOT_FOUND, "segreader schemas pull without a topic gets all there are"),
     (errors.SchemaAccessError, ExitCode.NOT_FOUND, "Check user and password, token and certificates"),

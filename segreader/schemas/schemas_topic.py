@@ -148,7 +148,9 @@ class RegistryRecords:
                 one = RegisteredVersion.parse(json.loads(value), subject=place[0], version=place[1])
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise SchemaRegistryError(
-                    "the record is not one that a registry keeps schemas in", offset=offset, hint="See the topic's name"
+                    "the record is not one that a registry keeps schemas in",
+                    offset=offset,
+                    hint="Check the topic's name",
                 ) from None
             except SchemaRegistryError as error:
                 raise error.located(offset=offset) from None

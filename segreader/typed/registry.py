@@ -519,7 +519,7 @@ class _Conversation:
             source=self._shown(path),
             status=status,
             found=found,
-            hint="See whether the URL is that of its API: Apicurio's ends in /apis/ccompat/v7",
+            hint="Check whether the URL is that of its API: Apicurio's ends in /apis/ccompat/v7",
         )
 
     def _follow(self, path: str) -> tuple[int, bytes]:

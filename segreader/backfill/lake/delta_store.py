@@ -189,7 +189,7 @@ class DeltaFailures:
             )
         if isinstance(error, TableNotFoundError):
             return ObjectNotFoundError(
-                "there is no Delta table", source=self._source, hint="See its location, or create it first"
+                "there is no Delta table", source=self._source, hint="Check its location, or create it first"
             )
         if (number := _NUMBER.search(text)) is not None and not isinstance(error, FileNotFoundError):
             error = OSError(int(number[1]), os.strerror(int(number[1])))  # of the class that the number says
@@ -202,7 +202,7 @@ class DeltaFailures:
                     "deltalake cannot read or write the table",
                     source=self._source,
                     found=redact(text.partition("\n")[0])[:_LONGEST_TEXT],
-                    hint="See the version of deltalake, and the features of the table: DESCRIBE DETAIL",
+                    hint="Check the version of deltalake, and the features of the table: DESCRIBE DETAIL",
                 )
         elif _BROKEN_OFF.search(text):
             error = ConnectionError()

@@ -144,7 +144,7 @@ def storage_error(error: Exception, source: str, hint: str, *, listed: str | Non
         advice = "There may be no such account or bucket: check the name, the endpoint, and this machine's DNS"
         return failed(StorageError, "the store's host has no address", advice)
     if status is None and names & _NO_CONNECTION:
-        return failed(StorageError, _IS_AWAY, "See the endpoint, the network and the proxy")
+        return failed(StorageError, _IS_AWAY, "Check the endpoint, the network and the proxy")
     advice = "Open the location in the process that reads" if "fork-safe" in str(error) else ""
     message = "the store does not take the request" if status else "the store's client failed"
     return failed(StorageError, "the store failed to answer" if (status or 0) >= 500 else message, advice)
@@ -165,7 +165,7 @@ def as_of_target(error: StorageError) -> StorageError:
     if isinstance(error, ThrottledError):
         error.hint = "It stayed so for every try: run it again later; what is finished stays"
     elif error.message == _IS_AWAY:
-        error.hint = "See the endpoint, the network and the proxy, then run it again: what is finished stays"
+        error.hint = "Check the endpoint, the network and the proxy, then run it again: what is finished stays"
     elif not error.hint and not isinstance(error, AccessDeniedError | ObjectNotFoundError):
         error.hint = "Run it again: what is finished stays"
     return error

@@ -286,7 +286,7 @@ def refusal(
         )
     if code in NO_BUCKET:
         what = "bucket" if code == "NoSuchBucket" else "container"
-        return failed(ObjectNotFoundError, f"there is no such {what}", hint=f"See the {what}'s name in the URL")
+        return failed(ObjectNotFoundError, f"there is no such {what}", hint=f"Check the {what}'s name in the URL")
     if status in (404, 410):
         hint = "Retention may have removed it since it was listed"
         return failed(ObjectNotFoundError, "there is no such object", hint=hint)

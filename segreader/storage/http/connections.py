@@ -499,7 +499,7 @@ def transport_failure(error: Exception, exchange: Exchange, source: str) -> Requ
             getattr(untrusted, "verify_message", "") or None,
         )
     if among(LocationValueError, http.client.InvalidURL) or type(error) is ValueError:
-        return failed("not a URL that can be asked", "See its host, port and characters", Remedy.NONE)
+        return failed("not a URL that can be asked", "Check its host, port and characters", Remedy.NONE)
     if not among(http.client.RemoteDisconnected) and (garbage := among(http.client.HTTPException, InvalidHeader)):
         wrong = WrongAnswerError(
             "the answer is not HTTP that can be read",
@@ -509,13 +509,13 @@ def transport_failure(error: Exception, exchange: Exchange, source: str) -> Requ
         )
         return RequestFailed(wrong, Remedy.NONE)
     if among(NameResolutionError):
-        return failed("the host's name cannot be resolved", "See the name, and this machine's DNS")
+        return failed("the host's name cannot be resolved", "Check the name, and this machine's DNS")
     if among(ConnectTimeoutError):
-        return failed("no connection could be made in time", "See the host, the port, the network and the proxy")
+        return failed("no connection could be made in time", "Check the host, the port, the network and the proxy")
     if exchange.is_ended or among(ReadTimeoutError, TimeoutError):
-        return failed("no answer came in time", "See the store's status")
+        return failed("no answer came in time", "Check the store's status")
     reason = next((c.strerror for c in chain if isinstance(c, OSError) and c.strerror and c.errno), None)
-    return failed("the connection broke", "See the network and the proxy", found=reason)
+    return failed("the connection broke", "Check the network and the proxy", found=reason)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -536,7 +536,7 @@ def _broken_body(task: _Task, what: str) -> RequestFailed:
         position=task.start + task.done,
         found=f"{task.done} bytes",
         expected=f"{len(task.buffer)} bytes from byte {task.start}",
-        hint="Every try ended so: see the network and the store's status",
+        hint="Every try ended so: check the network and the store's status",
     )
     return RequestFailed(error, Remedy.RETRY)
 

@@ -254,7 +254,7 @@ class BucketTarget:
                     f"Make the {what} first, for no job makes one; or see its name, the account and the endpoint"
                 )
             elif act == "read":
-                error.hint = "See whether the target is the right one"
+                error.hint = "Check whether the target is the right one"
         elif isinstance(error, AccessDeniedError) and error.message == "the store refuses":
             error.message = f"the store refuses to {act}"
             error.hint = f"It needs {self._bucket.rights[act]}. {self._bucket.hint}"

@@ -245,9 +245,9 @@ def _storage_error(error: OSError, source: str) -> StorageError:
         hint = "Give another directory as the target, or move that file away"
         return StorageError("a file is where a directory should be", source=source, found=shown, hint=hint)
     if isinstance(error, FileNotFoundError | IsADirectoryError):
-        return ObjectNotFoundError("no such file", source=source, hint="See whether the target is the right one")
+        return ObjectNotFoundError("no such file", source=source, hint="Check whether the target is the right one")
     return StorageError(
-        f"the disk or file server failed ({reason})", source=source, hint=f"See that it works, then {_AGAIN}"
+        f"the disk or file server failed ({reason})", source=source, hint=f"Check that it works, then {_AGAIN}"
     )
 
 
