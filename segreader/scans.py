@@ -243,6 +243,11 @@ class Scan(BaseScan):
         """How many records of each partition are read at most, from its end; ``None``: all of them."""
         return self._request.last
 
+    @property
+    def looked_at(self) -> int:
+        """Records that the last read, and the plan where it found the last ones, looked at."""
+        return max(self.metrics.records, sum(one.records for one in self._looked))
+
     def planner(self, on_gap: str | None = None, store: ObjectStore | None = None) -> PartitionPlanner:
         """A planner that knows how this scan is to be read, for those who choose of its partitions and offsets.
 
@@ -304,7 +309,6 @@ class Scan(BaseScan):
             self.metrics.requests += looked.requests
             self.metrics.bytes_read += looked.bytes_read
             self.metrics.body_bytes += looked.body_bytes
-            self.metrics.records += looked.records if options.where is not None else 0
         stored = metrics_of(self.store)
         batches = reader.read(plan) if self._plan is not None else self._read_draft(options, reader.metrics)
         yield from timed(batches, reader.metrics, stored, Stopwatch(self._plan_took))
@@ -547,8 +551,8 @@ def scan(
             one partition is read where Kafka's default partitioner puts it (murmur2), and ``plan().notes`` says which;
             with ``partitions`` those are read. How many partitions a topic has is told by the listing, or the cluster.
         all_partitions: with ``with_key``: read every partition, for keys that another partitioner placed.
-        grep: only records whose key or value contains these bytes, given as ``with_key``. ``metrics.records`` counts
-            those that were looked at.
+        grep: only records whose key or value contains these bytes, given as ``with_key``. ``looked_at`` counts those
+            that were read for it.
         last: only so many records at the end of each partition, of those asked for. Where they begin is found from the
             end backwards when the plan is made, and no more is read than that needs.
         columns: which columns, in this order; see ``docs/architecture.md``. Others are not built. With schemas also

@@ -29,7 +29,11 @@ GENERATED = {Path("docs/reference/api.md")}
 ELSEWHERE = {Path("docs/how-to/loader.md"), Path("docs/how-to/asyncio.md")}
 """Their code runs in tests of their own."""
 LONGEST = 300
-TOLD = {"segreader cat fixtures/corpus/tv2/remote txn-marker-active": "ends at offset 11, the last stable one"}
+TOLD = {
+    "segreader cat fixtures/corpus/tv2/remote txn-marker-active": "ends at offset 11, the last stable one",
+    "segreader cat fixtures/corpus/tv2/remote multi --key user-00932": "only partition 0 is read",
+    "segreader cat fixtures/corpus/tv2/remote multi --grep 'birch ocean' --last 1": "records read match",
+}
 """What a command says on stderr besides those that verify; the others say nothing there."""
 Shell = Callable[[str], tuple[int, str, str]]
 

@@ -70,6 +70,7 @@ class LiveScan(BaseScan):
         self._located: tuple[UrlCache, ObjectStore] | None = None
         self._plan: LivePlan | None = None
         self._planning = LiveMetrics()
+        self._snapshot_records: int | None = None  # of what is followed
         self.metrics: LiveMetrics = LiveMetrics()
 
     @property
@@ -144,6 +145,13 @@ class LiveScan(BaseScan):
         place = KeyPartition.of(topic, found.topic_id, key, numbers, is_counted=True)
         return replace(self.request, partitions=(place.partition,)), (place.text,)
 
+    @property
+    def looked_at(self) -> int:
+        """Records that the last read, and the plan where it found the last ones, looked at."""
+        read = self.metrics.records
+        snapshot = read if self._snapshot_records is None else self._snapshot_records
+        return max(snapshot, self._planning.records) + read - snapshot
+
     def _locations(self) -> tuple[UrlCache, ObjectStore] | None:
         if self._located is None and self._open_located is not None:
             self._located = self._open_located(self._refreshed)
@@ -160,7 +168,6 @@ class LiveScan(BaseScan):
             metrics.requests += self._planning.requests
             metrics.bytes_read += self._planning.bytes_read
             metrics.body_bytes += self._planning.body_bytes
-            metrics.records += self._planning.records if options.where is not None else 0
         yield from timed(
             self._read(plan, options, metrics), metrics, metrics_of(self.store), Stopwatch(self._plan_took)
         )
@@ -200,6 +207,7 @@ class LiveScan(BaseScan):
         done = self.plan()
         yield from self.to_batches()
         metrics = self.metrics
+        self._snapshot_records = metrics.records
         ends = LiveEnds(self.cluster, request, self.options, done, every_s=every_s, metrics=metrics)
         for plan in ends.plans():
             metrics.notes += [*plan.notes, *(gap.text for gap in plan.gaps)]

@@ -107,6 +107,11 @@ class BaseScan(ABC):
             self.prepare()
         return self.to_batches()
 
+    @property
+    def looked_at(self) -> int:
+        """Records that the last read looked at: with ``with_key`` and ``grep`` those that were left out, too."""
+        return self.metrics.records
+
     def to_arrow(self) -> pa.Table:
         """Everything as one table; raises as ``to_batches``."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)

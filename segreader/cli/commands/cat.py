@@ -243,7 +243,7 @@ def _print(
         finally:
             teller.tell()
             if scan.options.where is not None:
-                say(f"{printed:,} of {scan.metrics.records:,} records read match")
+                say(f"{printed:,} of {scan.looked_at:,} records read match")
             if stats:
                 _say_stats(scan)
     return _tell_ends(scan, limit)
