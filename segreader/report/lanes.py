@@ -73,13 +73,13 @@ class Axis:
 
 
 def axis_of(topic: ReportedTopic) -> Axis:
-    """Time, if every segment has it and that keeps them apart; offsets otherwise."""
-    segments = list(topic.segments())
+    """Time, if every segment that holds something has it and that keeps them apart; offsets otherwise."""
+    segments = [one for one in topic.segments() if one.size != 0]
     times = [time for one in segments for time in (one.from_ms, one.until_ms) if time is not None]
     if len(times) == 2 * len(segments) and times and min(times) < max(times):
         axis = Axis(min(times), max(times), is_time=True)
         places = {int(axis.x(one.from_ms or 0) * _APART / WIDTH) for one in segments}
-        largest = max(len(one.segments) for one in topic.partitions)
+        largest = max(sum(each.size != 0 for each in one.segments) for one in topic.partitions)
         if 2 * len(places) > min(largest, _APART):
             return axis
     starts = [one.first_offset for one in segments]
@@ -95,7 +95,7 @@ def lane_of(partition: ReportedPartition, axis: Axis, most: int) -> Lane:
     """
     bars: list[Bar] = []
     for fate in SegmentFate:
-        some = [one for one in partition.segments if one.fate is fate]
+        some = [one for one in partition.segments if one.fate is fate and not (axis.is_time and one.from_ms is None)]
         bars += _joined(some, fate, axis, most)
     marks = tuple(_marks(partition, axis))
     return Lane(partition, tuple(bars), marks, tuple(_joined_marks(marks, most)))

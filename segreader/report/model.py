@@ -84,8 +84,8 @@ class ReportedSegment:
     Args:
         object: URL of its log, without a query.
         first_offset, last_offset: inclusive; the last one is ``None`` where it is not known.
-        from_ms: the newest time of its first batch; ``None`` where no batch was seen.
-        until_ms: the largest time in it.
+        from_ms: the newest time of its first batch, or that of the segment where no batch was seen.
+        until_ms: the largest time in it; ``None``, as ``from_ms``, where nothing tells.
         size: bytes of its log, plain; ``None`` where listings do not tell.
         codec: of its first batch; ``None`` where no batch was seen.
         is_active: a broker may still append to it.
@@ -495,12 +495,13 @@ class _PartitionReport:
     ) -> ReportedSegment:
         segment, first = facts.segment, facts.first
         last = facts.end if facts.end is not None else segment.last_offset
+        first_ms = first.max_timestamp if first is not None and first.max_timestamp >= 0 else facts.newest_ms
         return ReportedSegment(
             self._store.url(segment.files.log),
             segment.base_offset,
             None if last is None or last >= OPEN_END else last,
-            first.max_timestamp if first is not None and first.max_timestamp >= 0 else None,
-            facts.newest_ms,
+            first_ms,
+            first_ms if facts.newest_ms is None else facts.newest_ms,
             segment.log_size if segment.log_size >= 0 else None,
             _fate(facts, dropped.get(segment.files.log, ()), segment.files.log in read),
             _codec_of(first),
@@ -532,9 +533,11 @@ class _PartitionReport:
             return None
         if resolved.stop < OPEN_END:
             return resolved.stop
+        last = resolved.parts[-1]
         ends = {facts.segment.files.log: facts.end for facts in self._seen.facts}
-        end = ends.get(resolved.parts[-1].segment.files.log)
-        return None if end is None else end + 1
+        if (end := ends.get(last.segment.files.log)) is not None:
+            return end + 1
+        return last.start if last.segment.log_size == 0 else None
 
     def _samples(self) -> Iterator[CompressionSample]:
         """How well the first batch of the first, the middle and the last segment compresses."""

@@ -312,7 +312,7 @@ class _Topics:
         self._is_joined = self._is_joined or any(len(bar.segments) > 1 for bar in lane.bars)
         offsets = (
             "nothing to read"
-            if one.start_offset is None
+            if one.start_offset is None or one.stop_offset == one.start_offset
             else f"offsets {one.start_offset:,} to {'…' if one.stop_offset is None else f'{one.stop_offset - 1:,}'}"
         )
         label = f"{_count(len(one.segments), 'segment')}, {_shown_bytes(one.size)}, {offsets}"

@@ -68,3 +68,18 @@ def test_codecs_are_named_with_the_ratio_that_a_batch_has() -> None:
     sample = made.topics[0].ratios["zstd"]
     assert sample.batches == 3
     assert sample.plain > sample.packed > 0
+
+
+def test_a_brokers_log_whose_records_are_all_tiered_ends_where_it_begins() -> None:
+    made = _report(CORPUS / "tv2" / "local", "multi")
+
+    assert [one.start_offset for one in made.partitions] == [one.stop_offset for one in made.partitions]
+    assert {one.segments[-1].is_active for one in made.partitions} == {True}
+
+
+def test_segments_that_a_store_compresses_are_counted_as_they_are_stored() -> None:
+    made = _report(CORPUS / "aiven-zstd" / "remote")
+    files = [file for file in (CORPUS / "aiven-zstd" / "remote").rglob("*") if file.is_file()]
+
+    assert made.bill.stored == sum(file.stat().st_size for file in files)
+    assert made.bill.size > made.bill.stored

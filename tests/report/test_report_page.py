@@ -232,6 +232,13 @@ def test_segments_of_one_moment_are_drawn_along_their_offsets() -> None:
     assert "<span>offset 400</span>" in page
 
 
+def test_a_segment_that_was_emptied_leaves_the_lane_along_time() -> None:
+    emptied = segment(1, size=0, from_ms=None, until_ms=None, last_offset=None, codec=None)
+    page = page_of(report(partition([segment(0), emptied, segment(2), segment(3)])))
+
+    assert rects(page, "live") == [(0.0, 250.0), (500.0, 250.0), (750.0, 250.0)]
+
+
 SHAPES = {
     "one lane": [partition([segment(number) for number in range(10_000)])],
     "a hundred lanes": [partition([segment(number) for number in range(100)], number=number) for number in range(100)],
