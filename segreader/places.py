@@ -24,6 +24,7 @@ FILE_VARIABLE: Final = "SEGREADER_CONFIG"
 COMMAND_S: Final = 30.0
 """Seconds that the command of a secret may take."""
 
+_KAFKA = "kafka://"
 _LARGEST_FILE = 1 << 20
 _LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -149,12 +150,29 @@ class Place:
         Raises:
             OptionError: a secret cannot be read.
         """
-        named = {NAMES.get(name.strip().lower().replace("-", "_"), name): one for name, one in (given or {}).items()}
+        named = {_canonical(name): one for name, one in (given or {}).items()}
         return _read(override(named, self.storage_options))
 
     def client_options(self, given: Mapping[str, object] | None = None) -> dict[str, object]:
         """The same for settings of the Kafka client."""
         return _read({**self.broker_options, **(given or {})})
+
+    def storage_texts(self, given: Iterable[str] = ()) -> dict[str, str]:
+        """The storage options as text, for other processes, which look up ``env:VARIABLE`` themselves.
+
+        Args:
+            given: names of options that are given beside the place, and left out; with credentials, so are its own.
+
+        Raises:
+            OptionError: a secret is in a file or comes of a command: others do not have it.
+        """
+        named = dict.fromkeys(map(_canonical, given), "")
+        return _texts({name: one for name, one in override(named, self.storage_options).items() if name not in named})
+
+    def broker_texts(self, given: Iterable[str] = ()) -> dict[str, str]:
+        """The same for settings of the Kafka client."""
+        named = {name.lower() for name in given}
+        return _texts({name: one for name, one in self.broker_options.items() if name.lower() not in named})
 
     def arguments(self, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Arguments of ``segreader.scan``: those that are given, over what the place says.
@@ -174,9 +192,39 @@ class Place:
         return {**given, **found}
 
     @property
+    def servers(self) -> str | None:
+        """The brokers: ``bootstrap_servers``, or those of a location that is ``kafka://…``."""
+        named = (self.location or "").partition("://")[2].rstrip("/")
+        return named if self.is_cluster else self.bootstrap_servers
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the location is brokers, not a store."""
+        return self.location is not None and self.location.lower().startswith(_KAFKA)
+
+    @property
     def shown(self) -> str:
         """Where it is, for people: the location, the file that names it, or brokers."""
         return redact(self.location or self.rsm_config or self.bootstrap_servers or "")
+
+
+def _canonical(name: str) -> str:
+    return NAMES.get(name.strip().lower().replace("-", "_"), name)
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, one in options.items():
+        if isinstance(one, SecretReference) and one.kind != "env":
+            raise OptionError(
+                "other processes cannot have this secret",
+                source=one.wanted_by,
+                found=str(one),
+                expected="env:VARIABLE, which each process looks up",
+                hint="Or leave it out, and name what gives credentials (credentials, --credentials)",
+            )
+        found[name] = ",".join(map(str, one)) if isinstance(one, list) else str(one)
+    return found
 
 
 def _read(options: Mapping[str, object]) -> dict[str, object]:
@@ -336,7 +384,7 @@ def _place(name: str, table: Mapping[str, object], file: Path) -> Place:
     if (
         "broker_options" in made
         and "bootstrap_servers" not in made
-        and not made.get("location", "").lower().startswith("kafka://")
+        and not made.get("location", "").lower().startswith(_KAFKA)
     ):
         raise OptionError(
             "broker_options are of no brokers", source=source, hint='Write bootstrap_servers = "host:9092"'

@@ -27,6 +27,7 @@ from segreader.backfill.report import complete, totals
 from segreader.backfill.task import Destination
 from segreader.cli.commands.plan import read_prices
 from segreader.cli.exit_codes import ExitCode, describe
+from segreader.cli.options import complete_by
 from segreader.errors import ObjectNotFoundError, OptionError, install_hint
 from segreader.isolation import IsolationLevel
 from segreader.plan.cost import estimate, parse_prices
@@ -35,6 +36,7 @@ from segreader.spark.option_values import parse_size
 from spark_jobs.backfill_request import (
     absolute,
     ahead_flags,
+    at_place,
     beside_flags,
     broker_flags,
     layout_flags,
@@ -93,11 +95,14 @@ _NOTES = 20
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.argument("location_argument", metavar="[LOCATION]", required=False, shell_complete=complete_by("locations"))
 @click.option(
     "--location",
     "locations",
     multiple=True,
-    help="Directory or bucket; can be repeated. Required without --bootstrap-servers.",
+    shell_complete=complete_by("locations"),
+    help="The same as LOCATION: directory, bucket, or a place of segreader places, such as prod or prod:orders; can be "
+    "repeated. Required without --bootstrap-servers and SEGREADER_AT.",
 )
 @broker_flags
 @click.option("--topic", "topics", multiple=True, help="A topic to read; can be repeated.")
@@ -193,6 +198,7 @@ def backfill(**given: Any) -> int:
     \b
       segreader backfill --location /mnt/tiered --topic orders --target /data/orders
       segreader backfill --location /mnt/tiered --topic orders --target /data/orders --continue
+      segreader backfill prod:orders --target /data/orders
       segreader backfill --location s3://logs/tiered --topic orders --to iceberg --catalog prod --table db.orders
       segreader backfill --location s3://logs/tiered --topic orders --to delta --target s3://lake/orders
       spark-submit --master yarn spark_jobs/backfill.py --location s3://logs/tiered
@@ -211,7 +217,7 @@ def backfill(**given: Any) -> int:
       141 the reader of the output closed the pipe
     """
     began = time.monotonic()
-    given = renamed(given)
+    given = at_place(renamed(given))
     _require_usable(given)
     require_report_place(given["report_file"])
     if given["compact"]:

@@ -15,6 +15,7 @@ from segreader.backfill.job_plan import JobRequest
 from segreader.backfill.lake.place import TablePlace
 from segreader.backfill.output import OutputLayout, OutputOptions, parse_partition_by
 from segreader.backfill.source import TASK_BYTES_AHEAD, TASK_THREADS
+from segreader.cli.options import find_place
 from segreader.errors import OptionError
 from segreader.plan.request import Bounds, LiveEnd, Policy, parse_bounds, parse_time
 from segreader.spark.option_values import EARLIEST, LATEST, parse_size
@@ -370,6 +371,55 @@ def renamed(given: dict[str, Any]) -> dict[str, Any]:
             if given[time] is not None or given["offsets"] is not None:
                 raise click.UsageError(f"--{old} is the earlier name of --{time} and --offsets: give one of them")
     return given
+
+
+def at_place(given: dict[str, Any]) -> dict[str, Any]:
+    """The flags with what the place says that the location names; what the command line says wins.
+
+    Secrets stay references, which each process looks up.
+
+    Raises:
+        click.UsageError: a location or the topic is named twice, or a place is not the only location.
+        OptionError: the file of places is not what it should be, or a secret is one that other processes cannot have.
+    """
+    given = dict(given)
+    argument = given.pop("location_argument")
+    if argument is not None and given["locations"]:
+        raise click.UsageError("The location is named twice: as LOCATION and with --location. Leave one out")
+    default = os.environ.get("SEGREADER_AT") if given["bootstrap_servers"] is None and not given["compact"] else None
+    locations = given["locations"] or tuple(one for one in (argument or default,) if one)
+    found = [one for one in map(find_place, locations) if one[0] is not None]
+    given["locations"] = locations
+    if not found:
+        return given
+    if len(locations) > 1:
+        raise click.UsageError("A place is read by itself: give its name as the only location")
+    [(place, location, rest)] = found
+    assert place is not None
+    given["locations"] = () if location is None or place.is_cluster else (location,)
+    for name in ("layout", "rsm_config", "segments_from", *_BESIDE):
+        given[name] = given[name] if given[name] is not None else getattr(place, name)
+    if given["bootstrap_servers"] is None and place.servers is not None:
+        given["bootstrap_servers"] = place.servers
+        given["broker_options"] = _with_own(given["broker_options"], place.broker_texts)
+    has_provider = given["credentials"] != "default"
+    given["storage"] = _with_own(given["storage"], place.storage_texts, ("secret",) if has_provider else ())
+    if rest is not None:
+        topic, slash, _ = rest.partition("/")
+        if slash:
+            raise click.UsageError(f"A backfill reads whole topics: {place.name}:{topic}. --offsets chooses partitions")
+        if given["topics"] or given["pattern"] is not None:
+            raise click.UsageError("The topic is named twice: behind the place's name and by itself. Leave one out")
+        given["topics"] = (topic,)
+    return given
+
+
+def _with_own(
+    texts: tuple[str, ...], own: Callable[[Iterable[str]], dict[str, str]], also: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Options as ``NAME=VALUE``, with those of a place that are not among them."""
+    names = [text.partition("=")[0] for text in texts]
+    return (*texts, *(f"{name}={text}" for name, text in own((*names, *also)).items()))
 
 
 def parse_request(given: dict[str, Any]) -> JobRequest:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import (
@@ -75,7 +75,7 @@ class _Answers(ShellComplete):
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         """What may stand in the place of the word that is typed."""
         if args[:1] == ["backfill"]:
-            self.cli, args = _job(args[1:])
+            self.cli, args = _job(self.cli, args[1:])
         if args and args[-1].startswith("--") and "=" not in args[-1] and "--" not in args:
             # An option that lacks its value ends click's look at a line, before it comes to arguments.
             *args, option = args
@@ -83,12 +83,12 @@ class _Answers(ShellComplete):
         return super().get_completions(args, incomplete)
 
 
-def _job(args: list[str]) -> tuple[click.Command, list[str]]:
+def _job(cli: click.Command, args: list[str]) -> tuple[click.Command, list[str]]:
     """The command of a job, which lives beside this library, and the arguments that are left to it."""
     import importlib
 
-    from segreader.cli.commands.backfill import backfill
-
+    assert isinstance(cli, click.Group)
+    backfill: Any = cli.get_command(click.Context(cli), "backfill")
     _, module, rest = backfill.choose(args)
     command = getattr(importlib.import_module(module), module.rpartition(".")[2])
     assert isinstance(command, click.Command)
@@ -236,7 +236,7 @@ def _listed(ctx: click.Context, text: str | None) -> Topics:
     if any(isinstance(one, SecretReference) and one.kind == "cmd" for one in secrets):
         return {}  # a command may ask for a password
     from segreader.catalog.listing import Wanted
-    from segreader.cli.options import parse_options
+    from segreader.storage.options import parse_storage_options
     from segreader.stored.source import Catalog, open_source
 
     def ask() -> Topics:
@@ -247,7 +247,7 @@ def _listed(ctx: click.Context, text: str | None) -> Topics:
             topics.setdefault(partition.topic, set()).add(partition.partition)
             return False
 
-        given: Mapping[str, object] = parse_options(texts)
+        given: Mapping[str, object] = parse_storage_options(texts)
         options = given if place is None else place.options(given)
         source = open_source(location, storage_options=options, catalog=Catalog(**known))
         for _ in source.logs(Wanted(None, None, None), note):

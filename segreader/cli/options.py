@@ -32,7 +32,7 @@ _FILE_OF_LOG = re.compile(r"[0-9]{20}[.-].*")
 _AT = "SEGREADER_AT"
 
 
-def _complete(name: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+def complete_by(name: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
     """What the shell offers for a parameter, by a function of ``segreader.cli.completing``."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -54,14 +54,14 @@ _CATALOG = (
     click.option(
         "--rsm-config",
         metavar="FILE",
-        shell_complete=_complete("files"),
+        shell_complete=complete_by("files"),
         help="The broker's properties file, with the keys, prefix and bucket of the plugin (with or "
         "without rsm.config.).",
     ),
     click.option(
         "--metadata",
         metavar="DIR",
-        shell_complete=_complete("files"),
+        shell_complete=complete_by("files"),
         help="Log directories of __remote_log_metadata: which segments are finished, and which deleted.",
     ),
     click.option(
@@ -72,31 +72,31 @@ _CATALOG = (
     click.option(
         "--log-directory",
         metavar="DIR",
-        shell_complete=_complete("files"),
+        shell_complete=complete_by("files"),
         help="A broker's log directory, or a copy: read on there where the remote tier ends.",
     ),
     click.option(
         "--leader-epochs",
         metavar="FILE|DIR",
-        shell_complete=_complete("files"),
+        shell_complete=complete_by("files"),
         help="A leader-epoch-checkpoint of the live log: which history survived an unclean election.",
     ),
 )
 
 
 _PARTITIONS = (
-    click.argument("location", required=False, shell_complete=_complete("locations")),
+    click.argument("location", required=False, shell_complete=complete_by("locations")),
     click.argument(
         "topic_argument",
         required=False,
         metavar="[TOPIC[/PARTITION]]",
-        shell_complete=_complete("topics_and_partitions"),
+        shell_complete=complete_by("topics_and_partitions"),
     ),
     click.option(
         "--topic",
         metavar="NAME",
         help="Only this topic. Default: every topic there.",
-        shell_complete=_complete("topics"),
+        shell_complete=complete_by("topics"),
     ),
     click.option(
         "--topic-id",
@@ -110,7 +110,7 @@ _PARTITIONS = (
         multiple=True,
         metavar="N",
         help="Only this partition; can be repeated.",
-        shell_complete=_complete("partitions"),
+        shell_complete=complete_by("partitions"),
     ),
 )
 
@@ -161,7 +161,7 @@ at_option = click.option(
     "--at",
     metavar="LOCATION",
     envvar=_AT,
-    shell_complete=_complete("locations"),
+    shell_complete=complete_by("locations"),
     help="Where topics are that are named alone: a place of segreader places, a directory or a bucket. Default: "
     f"{_AT}.",
 )
@@ -479,7 +479,7 @@ class LiveChoice:
 
     def at(self, place: Place) -> LiveChoice:
         """The same with the brokers of a place, unless others are named."""
-        if self.bootstrap_servers is None and (place.bootstrap_servers is not None or _is_cluster(place.location)):
+        if self.bootstrap_servers is None and place.servers is not None:
             options = place.client_options(self.broker_options)
             return replace(self, bootstrap_servers=place.bootstrap_servers, broker_options=options)
         return self

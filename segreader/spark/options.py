@@ -18,6 +18,7 @@ from dataclasses import field, fields
 from segreader.catalog.listing import NEWEST
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
+from segreader.places import place_named
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.request import Bounds, Policy, ReadOptions
 from segreader.spark.credentials import (
@@ -398,7 +399,39 @@ def _by_names_of_today(options: Mapping[str, str]) -> Given:
         text = f"the option {old} is deprecated, use {new}"
         warnings.warn(text, DeprecationWarning, stacklevel=3)
         logger.warning("%s", text)
-    return given
+    return _of_place(given)
+
+
+def _of_place(given: Given) -> Given:
+    """The options, with those of the place that the location names; what is given wins. Secrets stay references."""
+    name = next((name for name in ("location", "path") if given.text(name)), None)
+    found = None if name is None else place_named(given.text(name))
+    if name is None or found is None:
+        return given
+    place, rest = found
+    own = {
+        name: None if place.is_cluster else place.location,
+        "layout": place.layout,
+        "rsmconfig": place.rsm_config,
+        "metadata": place.metadata,
+        "segmentsfrom": place.segments_from,
+        "logdirectory": place.log_directory,
+        "leaderepochs": place.leader_epochs,
+    }
+    if place.servers is not None and SERVERS not in given:  # other brokers are not sent what is for these
+        texts = place.broker_texts(one.removeprefix(KAFKA) for one in given)
+        own |= {SERVERS: place.servers} | {KAFKA + one.lower(): text for one, text in texts.items()}
+    named = [one.removeprefix(STORAGE) for one in given if one.startswith(STORAGE)]
+    if given.get("credentials", "default") != "default":
+        named.append("secret")  # another source of them: none of the place's are taken
+    own |= {STORAGE + one: text for one, text in place.storage_texts(named).items()}
+    if rest is not None:
+        if any(given.text(one) for one in ("assign", "subscribe", "subscribePattern")):
+            raise OptionError("the topic is named twice", found=f"{rest} behind a place's name", hint="Leave one out")
+        topic, _, partition = rest.partition("/")
+        own |= {"assign": json.dumps({topic: [int(partition)]})} if partition else {"subscribe": topic}
+    del given[name]
+    return Given({one: text for one, text in own.items() if text is not None} | given)
 
 
 def require_usable(given: Mapping[str, str], *, asks_brokers: bool = False) -> None:
