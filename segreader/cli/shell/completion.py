@@ -26,7 +26,9 @@ KEYWORDS: Final = (
     *("distinct", "between", "case", "when", "count(*)", "sum(", "min(", "max(", "avg(", "describe", "explain"),
     *("show tables", "pivot", "summarize", "interval", "date_trunc('", "desc", "is not null"),
 )
-_WORD: Final = re.compile(r'(?:"[^"]*"?|[\w$-])(?:"[^"]*"?|[\w$.-])*$')
+_BEFORE: Final = r'(?:(?:"[^"]*"|[\w$-]+)\.)*'
+_WORD: Final = re.compile(_BEFORE + r'(?:"[^"]*"|[\w$-]+)?$')
+_QUOTED_WORD: Final = re.compile(_BEFORE + r'"[^"]*$')
 _OF_TABLE: Final = re.compile(r"(?i)\b(?:from|join|pivot|describe|summarize|table)\s+$")
 _TABLES: Final = re.compile(
     r'(?i)\b(?:from|join|pivot|describe|summarize|table|,)\s+("[^"]+"|[\w$]+)(?:\s+(?:as\s+)?("[^"]+"|\w+))?'
@@ -68,7 +70,7 @@ def proposals(before: str, topics: Sequence[str], columns: Callable[[str], Seque
             case ".export" if " " in rest.lstrip():
                 return proposals(rest.lstrip().partition(" ")[2], topics, columns)
         return []
-    match = _WORD.search(before)
+    match = (_QUOTED_WORD if before.count('"') % 2 else _WORD).search(before)
     word = "" if match is None else match[0]
     rest = before[: len(before) - len(word)]
     if rest.count("'") % 2:

@@ -7,21 +7,25 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
+import pyarrow as pa
+
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.output import is_terminal, progress, say, stdout
 from segreader.cli.shell.explain import QueryCost, print_cost, rehearse
 from segreader.cli.shell.statements import Statement, StatementKind, split
+from segreader.cli.sql_values import JSON_MARK
 from segreader.errors import OptionError, install_hint
 from segreader.values import dataclass
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+    from duckdb.sqltypes import DuckDBPyType
 
     from segreader.cli.sql_topics import QueryTables, TopicsAt
     from segreader.plan.cost import PriceTable
@@ -231,12 +235,14 @@ class SqlSession:
         run, count = self._engine.run, 0
         with ExitStack() as bar:
             tick = bar.enter_context(progress(self._look))
-            with closing(run(lambda: self._engine.connection.sql(text).to_arrow_reader(_ROWS), tick)) as reader:
+            found = run(lambda: self._engine.connection.sql(text), tick)
+            types = found.types
+            with closing(run(lambda: found.to_arrow_reader(_ROWS), tick)) as reader:
                 schema = distinct(reader.schema)
                 batch = run(lambda: next(reader, None), tick)
                 if file is stdout() and is_terminal():
                     bar.close()
-                with row_writer(form.name, file, schema, ValueTexts(schema, form.encoding)) as write:
+                with row_writer(form.name, file, schema, ValueTexts(_marked(schema, types), form.encoding)) as write:
                     while batch is not None:
                         write(batch.rename_columns(schema.names))
                         count += batch.num_rows
@@ -292,6 +298,26 @@ class SqlSession:
             others = f"There are {', '.join(self.tables.names[:20])}" if self.tables.names else hint
             return OptionError(missing[0], hint=f'Did you mean "{near[0]}"?' if near else others)
         return OptionError(message, hint=hint)
+
+
+def _marked(schema: pa.Schema, types: Sequence[DuckDBPyType]) -> pa.Schema:
+    """The schema with the mark of Arrow's own JSON type on what is JSON to DuckDB, which gives it as text."""
+    return pa.schema([_marked_field(field, kind) for field, kind in zip(schema, types, strict=True)])
+
+
+def _marked_field(field: pa.Field, kind: DuckDBPyType) -> pa.Field:
+    if str(kind) == "JSON":
+        return field.with_metadata(JSON_MARK)
+    arrow: pa.DataType = field.type
+    inner: dict[str, Any] = dict(kind.children) if kind.id in ("struct", "list", "map") else {}
+    if pa.types.is_struct(arrow):
+        parts = [arrow.field(at) for at in range(arrow.num_fields)]
+        return field.with_type(pa.struct([_marked_field(one, inner[one.name]) for one in parts]))
+    if pa.types.is_list(arrow):
+        return field.with_type(pa.list_(_marked_field(arrow.value_field, inner["child"])))
+    if pa.types.is_map(arrow):
+        return field.with_type(pa.map_(arrow.key_type, _marked_field(arrow.item_field, inner["value"])))
+    return field
 
 
 @contextmanager
