@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 import pyarrow as pa
 
 from segreader.cli.output import JSON_ENDS, json_line, json_rows, printable, shown_time, stdout
+from segreader.cli.sql_values import exact_encoder, is_json, iso_duration, iso_interval, json_text
 from segreader.cli.table import Cell, Column, Fit, Screen, StreamedTable, bytes_cell, fixed, number, text_cell
 from segreader.format.batch import TimestampType
 from segreader.format.rows import ENCODINGS, Encode, csv_bytes, csv_cell, iter_rows, load_row_maker
@@ -228,7 +229,7 @@ class TypedRecordTexts:
 
     def __init__(self, schema: pa.Schema, key_encoding: str, value_encoding: str) -> None:
         self._kept = [name for name in schema.names if name.endswith(("_raw", "_error"))]
-        self._shapes = {field.name: _shape(field.type) for field in schema}
+        self._shapes = {field.name: _shape(field) for field in schema}
         self._encodings = {"key": key_encoding, "value": value_encoding}
         self._encode = {"key": ENCODINGS[key_encoding], "value": ENCODINGS[value_encoding]}
         self._is_auto = {"key": key_encoding == "auto", "value": value_encoding == "auto"}
@@ -318,18 +319,21 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _shape(kind: pa.DataType) -> Callable[[Any], Any]:
-    """What makes objects of the maps in a value of a type, where their keys are text."""
+def _shape(field: pa.Field) -> Callable[[Any], Any]:
+    """What makes objects of the maps in a value, where their keys are text, and JSON of texts that are marked so."""
+    kind = field.type
+    if is_json(field):
+        return json_text
     if pa.types.is_struct(kind):
-        inner = {kind.field(at).name: _shape(kind.field(at).type) for at in range(kind.num_fields)}
+        inner = {kind.field(at).name: _shape(kind.field(at)) for at in range(kind.num_fields)}
         if all(one is _same for one in inner.values()):
             return _same
         return lambda value: value and {name: shape(value[name]) for name, shape in inner.items()}
     if pa.types.is_list(kind):
-        item = _shape(kind.value_type)
+        item = _shape(kind.value_field)
         return _same if item is _same else lambda value: value and [item(one) for one in value]
     if pa.types.is_map(kind):
-        item = _shape(kind.item_type)
+        item = _shape(kind.item_field)
         if pa.types.is_string(kind.key_type):
             return lambda value: value if value is None else {name: item(one) for name, one in value}
         return lambda value: value and [[key, item(one)] for key, one in value]
@@ -340,25 +344,25 @@ class ValueTexts:
     """Rows of any columns as text. With ``auto``, base64 is named in a field beside the bytes, as for records.
 
     Args:
+        schema: of the rows; texts that are JSON have Arrow's mark of it.
         encoding: how bytes become text, a name of ``ENCODINGS``.
     """
 
     def __init__(self, schema: pa.Schema, encoding: str) -> None:
         self._schema, self._encode, self._is_auto = schema, ENCODINGS[encoding], encoding == "auto"
         self._encoding = encoding
+        self._shapes, self._line = [_shape(field) for field in schema], exact_encoder()
         self.columns = [Column(field.name, _fit(field.type)) for field in schema]
 
     def json(self, batch: pa.RecordBatch, end: bytes) -> Iterator[bytes]:
         lines = []
-        shapes = [_shape(kind) for kind in batch.schema.types]
         for values in self._rows(batch):
             row: dict[str, Any] = {}
-            for name, shape, found in zip(batch.schema.names, shapes, values, strict=True):
-                value = shape(found)
-                _put(row, name, value, self._encode, is_named=self._is_auto)
-            lines.append(json_line(row))
+            for name, shape, found in zip(batch.schema.names, self._shapes, values, strict=True):
+                _put(row, name, shape(found), self._encode, is_named=self._is_auto, is_exact=True)
+            lines.append(self._line(row))
         if lines:
-            yield end.join(line.encode() for line in lines) + end
+            yield end.join(lines) + end
 
     @property
     def csv_head(self) -> str:
@@ -382,8 +386,8 @@ class ValueTexts:
             if self._is_auto:
                 yield used
             return
-        plain = _plain(value, self._encode)
-        yield "" if plain is None else csv_cell(plain if isinstance(plain, str) else json_line(plain))
+        plain = _plain(value, self._encode, is_exact=True)
+        yield "" if plain is None else csv_cell(plain if isinstance(plain, str) else self._line(plain).decode())
 
     def cells(self, batch: pa.RecordBatch, longest: int | None) -> Iterator[list[Cell]]:
         for values in self._rows(batch):
@@ -394,8 +398,8 @@ class ValueTexts:
             return bytes_cell(value, self._encoding, longest)
         if isinstance(value, str):
             return text_cell(value, longest)
-        plain = _plain(value, self._encode)
-        return printable(plain if isinstance(plain, str) else json_line(plain), longest)
+        plain = _plain(value, self._encode, is_exact=True)
+        return printable(plain if isinstance(plain, str) else self._line(plain).decode(), longest)
 
     @staticmethod
     def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -414,17 +418,21 @@ def distinct(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)], schema.metadata)
 
 
-def _put(row: dict[str, Any], name: str, value: Any, encode: Encode, *, is_named: bool) -> None:
+def _put(row: dict[str, Any], name: str, value: Any, encode: Encode, *, is_named: bool, is_exact: bool = False) -> None:
     if isinstance(value, bytes):
         row[name], used = encode(value)
         if is_named and used == "base64":
             row[f"{name}_encoding"] = used
     else:
-        row[name] = _plain(value, encode, is_named=is_named)
+        row[name] = _plain(value, encode, is_named=is_named, is_exact=is_exact)
 
 
-def _plain(value: Any, encode: Encode, *, is_named: bool = False) -> Any:
-    """A value as JSON has it: numbers, texts, lists and objects."""
+def _plain(value: Any, encode: Encode, *, is_named: bool = False, is_exact: bool = False) -> Any:
+    """A value as JSON has it: numbers, texts, lists and objects.
+
+    Args:
+        is_exact: whether decimals stay numbers, which ``exact_encoder`` writes, and what it takes as it is stays so.
+    """
     match value:
         case float() if not math.isfinite(value):
             return str(value)
@@ -438,17 +446,21 @@ def _plain(value: Any, encode: Encode, *, is_named: bool = False) -> Any:
         case date() | time():
             return value.isoformat()
         case timedelta():
-            return value.total_seconds()
+            return iso_duration(value) if is_exact else value.total_seconds()
+        case pa.MonthDayNano():
+            return iso_interval(value.months, value.days, value.nanoseconds)
+        case Decimal() if is_exact:
+            return value
         case Decimal():
             return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else str(value)
         case dict():
             row: dict[str, Any] = {}
             for name, one in value.items():
-                _put(row, name, one, encode, is_named=is_named)
+                _put(row, name, one, encode, is_named=is_named, is_exact=is_exact)
             return row
         case list() | tuple():
-            return [_plain(one, encode, is_named=is_named) for one in value]
-    return str(value)
+            return [_plain(one, encode, is_named=is_named, is_exact=is_exact) for one in value]
+    return value if is_exact and type(value).__name__ == "Raw" else str(value)
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -146,7 +146,7 @@ def test_a_query_gives_what_python_adds_up(capsys: pytest.CaptureFixture[str]) -
     assert found == {
         status: (
             sum(value["status"] == status for value in values),
-            str(sum(value["total"] for value in values if value["status"] == status)),
+            float(sum(value["total"] for value in values if value["status"] == status)),
         )
         for status in statuses
     }
