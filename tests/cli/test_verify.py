@@ -46,21 +46,48 @@ def damaged(tmp_path: Path) -> Planted:
 def test_a_sound_location_has_exit_code_0(run: Any) -> None:
     code, out, err = run(TV2, "--deep", "-o", "json")
 
-    assert (code, json.loads(out)) == (ExitCode.OK, [])
-    assert err == "0 errors, 0 warnings, 3 info (shown with --all)\n"
+    (checked,) = json.loads(out)
+    assert code == ExitCode.OK
+    assert checked == {
+        "kind": "checked",
+        "topics": 34,
+        "partitions": 37,
+        "segments": 125,
+        "size": sum(path.stat().st_size for path in TV2.rglob("*.log")),
+        "depth": "deep",
+        "errors": 0,
+        "warnings": 0,
+        "info": 3,
+    }
+    assert err == (
+        "0 errors, 0 warnings, 3 info (shown with --all); "
+        "checked 34 topics, 37 partitions, 125 segments, 3.9 MiB; every byte was read\n"
+    )
+
+
+def test_what_was_checked_is_what_was_asked_for(run: Any) -> None:
+    code, out, err = run(TV2, "multi/1", "-o", "ndjson")
+
+    checked = json.loads(out.splitlines()[-1])
+    assert code == ExitCode.OK
+    assert (checked["topics"], checked["partitions"], checked["segments"], checked["depth"]) == (1, 1, 3, "shallow")
+    assert "; checked 1 topic, 1 partition, 3 segments, 429.5 KiB; logs were not read: --deep does\n" in err
+    fields = page("reference/cli").split("The last object says what was checked:\n", 1)[1].split("\n## ", 1)[0]
+    assert re.findall(r"^\| `([^`]+)` \|", fields, re.MULTILINE) == list(checked)
 
 
 def test_info_is_shown_when_it_is_asked_for_and_changes_no_exit_code(run: Any) -> None:
     code, out, _ = run(TV2, "--all", "-o", "ndjson")
 
     assert code == ExitCode.OK
-    assert {json.loads(line)["severity"] for line in out.splitlines()} == {"info"}
+    assert {json.loads(line)["severity"] for line in out.splitlines()[:-1]} == {"info"}
 
 
 def test_findings_have_exit_code_1_and_the_documented_fields(run: Any, damaged: Planted) -> None:
     code, out, err = run(damaged.root, "--deep", "-o", "json")
 
-    first, second = json.loads(out)
+    first, second, checked = json.loads(out)
+    assert (checked["errors"], checked["warnings"], checked["info"]) == (1, 1, 0)
     assert code == ExitCode.FINDINGS
     assert (first["code"], second["code"]) == ("missing-offset-index", "crc-mismatch")
     assert (second["severity"], second["topic"], second["partition"], second["topic_id"]) == (
@@ -71,9 +98,9 @@ def test_findings_have_exit_code_1_and_the_documented_fields(run: Any, damaged: 
     )
     assert second["object"].endswith(damaged.name(1, "log"))
     assert second["position"] in damaged.segments[1].batch_positions
-    assert err == "1 error, 1 warning, 0 info\n"
+    assert err.startswith("1 error, 1 warning, 0 info; checked 2 topics, 2 partitions, ")
     section = page("reference/cli").split("## `segreader verify`", 1)[1].split("\n## ", 1)[0]
-    fields = section.split("| field | type | meaning |\n", 1)[1]
+    fields = section.split("| field | type | meaning |\n", 2)[1]
     assert re.findall(r"^\| `([^`]+)` \|", fields, re.MULTILINE) == list(first)
 
 
@@ -81,7 +108,7 @@ def test_what_needs_the_logs_is_found_with_deep_only(run: Any, damaged: Planted)
     code, out, err = run(damaged.root, "-o", "ndjson")
 
     assert code == ExitCode.FINDINGS
-    assert [json.loads(line)["code"] for line in out.splitlines()] == ["missing-offset-index"]
+    assert [json.loads(line).get("code") for line in out.splitlines()] == ["missing-offset-index", None]
     assert "--deep" in err
 
 

@@ -12,10 +12,7 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import TIMES_HELP, Selection, ahead_options, selection_options
 from segreader.cli.output import (
-    console,
     debug_option,
-    new_facts,
-    new_table,
     output_option,
     print_rows,
     printable,
@@ -23,12 +20,10 @@ from segreader.cli.output import (
     shown_partitions,
     shown_size,
     shown_time,
-    styled,
 )
+from segreader.cli.table import ByteUnit, Column, Marked, Screen, fixed, number, print_facts, print_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from segreader.cli.summary import LogSummary
     from segreader.plan.request import ReadOptions, TimeRange
     from segreader.segment import Segment
@@ -214,119 +209,141 @@ _BAR_WIDTH = 30
 
 def _print_summaries(rows: Sequence[Row]) -> None:
     """Print the summaries of some partitions."""
-    out = console()
+    screen = Screen.of()
     if len(rows) == 1:
-        _print_one(out, rows[0])
+        _print_one(screen, rows[0])
     else:
-        _print_many(out, rows)
+        _print_many(screen, rows)
     for row in rows:
         for damage in row["damage"]:
-            out.print(styled(f"damage: {printable(damage['error'], 1000)}", "red"), soft_wrap=True)
+            screen.line(f"damage: {printable(damage['error'], None)}", "red")
         for note in row["notes"]:
-            out.print(styled(f"note: {printable(note, 1000)}", "yellow"), soft_wrap=True)
+            screen.line(f"note: {printable(note, None)}", "yellow")
 
 
-def _print_many(out: Console, rows: Sequence[Row]) -> None:
-    table = new_table(
-        "partition",
-        "segments",
-        "size",
-        "batches",
-        "records",
-        "offsets",
-        "latest time (UTC)",
-        "codecs",
-        "ratio",
-        "transactions",
-        "damage",
-        show_footer=True,
-    )
+def _print_many(screen: Screen, rows: Sequence[Row]) -> None:
+    unit = ByteUnit.of(row["size"] for row in rows)
     names = shown_partitions((_name(row), row["topic_id"]) for row in rows)
-    for row, name in zip(rows, names, strict=True):
-        codecs = row["codecs"]
-        table.add_row(
-            name,
-            str(row["segments"]),
-            shown_size(row["size"]),
-            str(row["batches"]),
-            str(row["records"]),
-            _offsets(row),
-            shown_time(row["max_timestamp"]),
-            ", ".join(codec["codec"] for codec in codecs),
-            _ratio(codecs),
-            _transactions(row),
-            str(len(row["damage"]) or ""),
-            style="red" if row["damage"] else None,
-        )
-    footer = (
-        f"{len(rows)} partitions",
-        _sum(rows, "segments"),
-        shown_size(sum(row["size"] for row in rows)),
-        _sum(rows, "batches"),
-        _sum(rows, "records"),
+    print_table(
+        (
+            Column("partition"),
+            number("segments"),
+            number(f"size ({unit.name})"),
+            number("batches"),
+            number("records"),
+            number("first"),
+            number("last"),
+            number("damage"),
+            fixed("latest timestamp"),
+            number("ratio"),
+            Column("codecs"),
+            Column("transactions"),
+        ),
+        [
+            [
+                Marked(text, "red" if row["damage"] else "")
+                for text in (
+                    name,
+                    f"{row['segments']:,}",
+                    unit.text(row["size"]),
+                    f"{row['batches']:,}",
+                    f"{row['records']:,}",
+                    "" if row["first_offset"] is None else str(row["first_offset"]),
+                    "" if row["last_offset"] is None else str(row["last_offset"]),
+                    f"{len(row['damage']):,}" if row["damage"] else "",
+                    shown_time(row["max_timestamp"]),
+                    _ratio(row["codecs"]),
+                    ", ".join(codec["codec"] for codec in row["codecs"]),
+                    _transactions(row),
+                )
+            ]
+            for row, name in zip(rows, names, strict=True)
+        ],
+        total=(
+            f"{len(rows):,} partitions",
+            _sum(rows, "segments"),
+            unit.text(sum(row["size"] for row in rows)),
+            _sum(rows, "batches"),
+            _sum(rows, "records"),
+        ),
+        screen=screen,
     )
-    for column, text in zip(table.columns, footer, strict=False):
-        column.footer = text
-    out.print(table)
 
 
-def _print_one(out: Console, row: Row) -> None:
-    facts = new_facts()
+def _print_one(screen: Screen, row: Row) -> None:
     epochs = ", ".join(f"{epoch['epoch']} from {epoch['first_offset']}" for epoch in row["leader_epochs"][:_SHOWN])
     markers = f", markers up to {shown_time(last)}" if (last := row["max_marker_timestamp"]) is not None else ""
-    for name, text in (
-        ("source", row["source"]),
-        ("partition", _name(row) + (f" (topic id {row['topic_id']})" if row["topic_id"] else "")),
-        ("segments", f"{row['segments']}, {shown_size(row['size'])}"),
-        ("batches", f"{row['batches']}, of these {row['control_batches']} control batches"),
-        ("records", str(row["records"])),
-        ("offsets", _offsets(row)),
-        ("times (UTC)", f"{shown_time(row['first_timestamp'])} .. {shown_time(row['max_timestamp'])}{markers}"),
-        ("time types", ", ".join(row["timestamp_types"])),
-        ("magic", ", ".join(row["magics"])),
-        ("leader epochs", epochs + _more(row["leader_epochs"])),
-        ("transactions", _transactions(row) or "none"),
-    ):
-        facts.add_row(styled(name, "dim"), styled(text))
-    out.print(facts)
-    _print_codecs(out, row["codecs"])
-    _print_producers(out, row["producers"])
+    print_facts(
+        (
+            ("source", row["source"]),
+            ("partition", _name(row) + (f" (topic id {row['topic_id']})" if row["topic_id"] else "")),
+            ("segments", f"{row['segments']:,}, {shown_size(row['size'])}"),
+            ("batches", f"{row['batches']:,}, of these {row['control_batches']:,} control batches"),
+            ("records", f"{row['records']:,}"),
+            ("offsets", _offsets(row)),
+            ("timestamps", f"{shown_time(row['first_timestamp'])} .. {shown_time(row['max_timestamp'])}{markers}"),
+            ("timestamp types", ", ".join(row["timestamp_types"])),
+            ("magic", ", ".join(row["magics"])),
+            ("leader epochs", epochs + _more(row["leader_epochs"])),
+            ("transactions", _transactions(row) or "none"),
+        ),
+        screen,
+    )
+    _print_codecs(screen, row["codecs"])
+    _print_producers(screen, row["producers"])
 
 
-def _print_codecs(out: Console, codecs: Sequence[Row]) -> None:
+def _print_codecs(screen: Screen, codecs: Sequence[Row]) -> None:
     if not codecs:
         return
-    from rich.bar import Bar
-
-    out.print()
-    table = new_table("codec", "stored", "", "batches", "records", "ratio")
+    screen.line("")
     largest = max(codec["stored_bytes"] for codec in codecs) or 1
-    for codec in codecs:
-        bar = Bar(largest, 0, codec["stored_bytes"], width=_BAR_WIDTH, color="cyan")
-        ratio = "" if codec["ratio"] is None else f"{codec['ratio']:.2f}"
-        table.add_row(
-            codec["codec"], shown_size(codec["stored_bytes"]), bar, str(codec["batches"]), str(codec["records"]), ratio
-        )
-    out.print(table)
+    unit = ByteUnit.of(codec["stored_bytes"] for codec in codecs)
+    print_table(
+        (
+            fixed("codec"),
+            number("batches"),
+            number("records"),
+            number("ratio"),
+            number(f"stored ({unit.name})"),
+            Column(""),
+        ),
+        [
+            (
+                codec["codec"],
+                f"{codec['batches']:,}",
+                f"{codec['records']:,}",
+                "" if codec["ratio"] is None else f"{codec['ratio']:.2f}",
+                unit.text(codec["stored_bytes"]),
+                Marked("█" * round(_BAR_WIDTH * codec["stored_bytes"] / largest), "cyan"),
+            )
+            for codec in codecs
+        ],
+        screen=screen,
+    )
 
 
-def _print_producers(out: Console, producers: Sequence[Row]) -> None:
+def _print_producers(screen: Screen, producers: Sequence[Row]) -> None:
     if not producers:
         return
-    out.print()
-    table = new_table("producer", "epoch", "batches", "records", "")
+    screen.line("")
     most = sorted(producers, key=lambda producer: -producer["records"])
-    for producer in most[:_SHOWN]:
-        table.add_row(
-            str(producer["producer_id"]),
-            str(producer["producer_epoch"]),
-            str(producer["batches"]),
-            str(producer["records"]),
-            "transactional" if producer["is_transactional"] else "idempotent",
-        )
-    out.print(table)
+    print_table(
+        (number("producer"), number("epoch"), number("batches"), number("records"), Column("kind")),
+        [
+            (
+                str(producer["producer_id"]),
+                str(producer["producer_epoch"]),
+                f"{producer['batches']:,}",
+                f"{producer['records']:,}",
+                "transactional" if producer["is_transactional"] else "idempotent",
+            )
+            for producer in most[:_SHOWN]
+        ],
+        screen=screen,
+    )
     if more := _more(producers):
-        out.print(styled(more.strip(), "dim"))
+        screen.line(more.strip(), "dim")
 
 
 def _name(row: Row) -> str:
@@ -349,7 +366,7 @@ def _transactions(row: Row) -> str:
 
 
 def _sum(rows: Sequence[Row], name: str) -> str:
-    return str(sum(row[name] for row in rows))
+    return f"{sum(row[name] for row in rows):,}"
 
 
 def _more(rows: Sequence[Row]) -> str:

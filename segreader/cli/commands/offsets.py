@@ -10,9 +10,7 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import TIMES_HELP, Selection, live_offsets_options, selection_options
 from segreader.cli.output import (
-    console,
     debug_option,
-    new_table,
     output_option,
     print_rows,
     say,
@@ -20,6 +18,7 @@ from segreader.cli.output import (
     shown_partitions,
     shown_time,
 )
+from segreader.cli.table import Cell, Column, Marked, fixed, number, print_table
 
 if TYPE_CHECKING:
     from segreader.live.cluster import Cluster
@@ -154,18 +153,18 @@ def _live_rows(
     numbers = choose_partitions(found, partitions, cluster.shown)
     marks = read_marks(cluster, topic, numbers, IsolationLevel.READ_UNCOMMITTED)
     stable = read_stable_ends(cluster, topic, numbers)
-    asked = [OffsetWanted(topic, number, max(0, time_ms)) for time_ms in times_ms for number in numbers]
+    asked = [OffsetWanted(topic, one, max(0, time_ms)) for time_ms in times_ms for one in numbers]
     answers = cluster.list_offsets(asked, IsolationLevel.READ_UNCOMMITTED) if asked else ()
     times = {(one.partition, one.timestamp): answer for one, answer in zip(asked, answers, strict=True)}
-    for number in numbers:
-        is_open = stable[number] < marks[number].end
+    for one in numbers:
+        is_open = stable[one] < marks[one].end
         yield {
             "topic": topic,
-            "partition": number,
+            "partition": one,
             "topic_id": found.topic_id,
-            "earliest": marks[number].log_start,
-            "latest": marks[number].end,
-            "stable_end": stable[number],
+            "earliest": marks[one].log_start,
+            "latest": marks[one].end,
+            "stable_end": stable[one],
             "stable_end_reason": (EndReason.OPEN_TRANSACTION if is_open else EndReason.LATEST).value,
             "timestamps": [
                 {
@@ -175,7 +174,7 @@ def _live_rows(
                     "leader_epoch": None if answer.leader_epoch < 0 else answer.leader_epoch,
                 }
                 for time_ms in times_ms
-                for answer in [times[number, max(0, time_ms)]]
+                for answer in [times[one, max(0, time_ms)]]
             ],
         }
 
@@ -184,21 +183,21 @@ def _print_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:
     """Print rows as a table, with a column for each time."""
     from segreader.plan.split import EndReason
 
-    table = new_table("partition", "earliest", "latest", "stable end")
+    columns = [Column("partition"), number("earliest"), number("latest"), number("stable end"), fixed("held back by")]
     for time_ms in times_ms:
-        table.add_column(f"from {shown_time(time_ms)}")
+        columns += [number(f"from {shown_time(time_ms)}"), fixed("timestamp")]
     names = shown_partitions((f"{row['topic']}-{row['partition']}", row["topic_id"]) for row in rows)
+    lines: list[list[Cell]] = []
     for row, name in zip(rows, names, strict=True):
         is_early = EndReason(row["stable_end_reason"]).is_early
-        why = f" ({row['stable_end_reason'].replace('-', ' ')})" if is_early else ""
-        table.add_row(
+        line: list[Cell] = [
             name,
             shown_number(row["earliest"]),
             shown_number(row["latest"]),
-            shown_number(row["stable_end"]) + why,
-            *(
-                "none" if found["offset"] is None else f"{found['offset']} ({shown_time(found['timestamp'])})"
-                for found in row["timestamps"]
-            ),
-        )
-    console().print(table)
+            shown_number(row["stable_end"]),
+            Marked(row["stable_end_reason"].replace("-", " ") if is_early else "", "yellow"),
+        ]
+        for found in row["timestamps"]:
+            line += ["none" if found["offset"] is None else str(found["offset"]), shown_time(found["timestamp"])]
+        lines.append(line)
+    print_table(columns, lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,24 +15,18 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import Selection, live_options, scan_options, selection_options
 from segreader.cli.output import (
-    console,
     debug_option,
-    new_facts,
-    new_table,
     output_option,
     printable,
     say,
     shown_partitions,
     shown_size,
-    styled,
     write_json_rows,
 )
+from segreader.cli.table import ByteUnit, Cell, Column, Marked, Screen, fixed, number, print_facts, print_table
 from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from segreader.plan.cost import CostEstimate, PriceTable
     from segreader.plan.live import LivePlan
     from segreader.plan.split import Gap, ReadEnd, ReadPlan, Split
@@ -335,28 +329,27 @@ def print_plan(decided: ReadPlan, cost: CostEstimate, errors: Errors, *, has_spl
     """Print what a plan says and costs, and which partitions cannot be planned."""
     from segreader.plan.live import LivePlan
 
-    out = console()
+    screen = Screen.of()
     splits: dict[TopicIdPartition, list[Split]] = defaultdict(list)
     for split in decided.splits:
         splits[split.partition].append(split)
     if isinstance(decided, LivePlan):
-        _print_parts(out, decided)
-        out.print()
-    _print_partitions(out, decided, splits, errors)
+        _print_parts(screen, decided)
+        screen.line("")
+    _print_partitions(screen, decided, splits, errors)
     if has_splits and decided.splits:
-        out.print()
-        _print_splits(out, decided.splits)
-    _print_lines(out, "left out", (drop.text for drop in decided.dropped), "yellow")
-    _print_cost(out, decided, cost)
+        screen.line("")
+        _print_splits(screen, decided.splits)
+    _print_lines(screen, "left out", (drop.text for drop in decided.dropped), "yellow")
+    _print_cost(screen, decided, cost)
 
 
 def _print_partitions(
-    out: Console, decided: ReadPlan, splits: dict[TopicIdPartition, list[Split]], errors: Errors
+    screen: Screen, decided: ReadPlan, splits: dict[TopicIdPartition, list[Split]], errors: Errors
 ) -> None:
     """A row for each partition, and one for each gap in it."""
     from segreader.plan.live import LivePlan
 
-    table = new_table("partition", "splits", "size", "offsets", "ends")
     starts = {partition: some[0].offsets.start for partition, some in splits.items()}
     if isinstance(decided, LivePlan):
         starts = {part.partition: part.offsets.start for part in reversed(decided.parts)}
@@ -366,81 +359,127 @@ def _print_partitions(
     ends = {end.partition: end for end in decided.ends}
     partitions = sorted([*ends, *errors], key=lambda one: one.order)
     names = shown_partitions((str(one), one.topic_id) for one in partitions)
+    sizes = {one: sum(split.positions.size for split in splits.get(one, [])) for one in ends}
+    unit = ByteUnit.of(sizes.values())
+    rows: list[tuple[Cell, ...]] = []
     for partition, name in zip(partitions, names, strict=True):
         if partition in errors:
-            table.add_row(name, "", "", "", styled("cannot be planned: see the error", "red"))
+            rows.append((name, "", "", "", "", Marked("cannot be planned: see the error", "red")))
             continue
-        end, mine = ends[partition], splits.get(partition, [])
-        table.add_row(
-            name,
-            str(len(mine)),
-            shown_size(sum(split.positions.size for split in mine)),
-            _shown_offsets(starts[partition], end.offset) if partition in starts else "nothing",
-            styled(_reason(end), "yellow" if end.reason.is_early else ""),
+        end, start = ends[partition], starts.get(partition)
+        is_read = start is not None
+        rows.append(
+            (
+                name,
+                f"{len(splits.get(partition, [])):,}",
+                unit.text(sizes[partition]),
+                str(start) if is_read else "",
+                ("" if end.offset is None else str(end.offset)) if is_read else "nothing",
+                Marked(_reason(end), "yellow" if end.reason.is_early else ""),
+            )
         )
-        for gap in gaps[partition][:_SHOWN]:
-            table.add_row(name, "", "", _shown_offsets(gap.start, gap.stop), styled(_missing(gap), "red"))
+        rows += [
+            (name, "", "", str(gap.start), "" if gap.stop is None else str(gap.stop), Marked(_missing(gap), "red"))
+            for gap in gaps[partition][:_SHOWN]
+        ]
         if len(gaps[partition]) > _SHOWN:
             more = f"{len(gaps[partition]) - _SHOWN} more gaps; -o json has all"
-            table.add_row(name, "", "", "", styled(more, "red"))
-    out.print(table)
+            rows.append((name, "", "", "", "", Marked(more, "red")))
+    total = (f"{len(partitions):,} partitions", f"{len(decided.splits):,}", unit.text(sum(sizes.values())))
+    print_table(
+        (
+            Column("partition"),
+            number("splits"),
+            number(f"size ({unit.name})"),
+            number("start"),
+            number("stop"),
+            Column("ends"),
+        ),
+        rows,
+        total=total if len(partitions) > 1 else (),
+        screen=screen,
+    )
 
 
-def _print_parts(out: Console, decided: LivePlan) -> None:
+def _print_parts(screen: Screen, decided: LivePlan) -> None:
     """Of a live topic: which offsets come from where."""
-    table = new_table("partition", "from", "offsets", "size", "segment")
-    for part in decided.parts[:_PARTS]:
-        table.add_row(
-            str(part.partition),
-            part.read_from.value,
-            _shown_offsets(part.offsets.start, part.offsets.stop),
-            "" if part.size is None else shown_size(part.size),
-            styled(printable(part.segment_id or (part.splits[0].log if part.splits else ""), 1000), overflow="fold"),
-        )
-    out.print(table)
+    shown = decided.parts[:_PARTS]
+    unit = ByteUnit.of(part.size for part in shown)
+    print_table(
+        (
+            Column("partition"),
+            fixed("from"),
+            number("start"),
+            number("stop"),
+            number(f"size ({unit.name})"),
+            Column("segment"),
+        ),
+        [
+            (
+                str(part.partition),
+                part.read_from.value,
+                str(part.offsets.start),
+                "" if part.offsets.stop is None else str(part.offsets.stop),
+                unit.text(part.size),
+                printable(part.segment_id or (part.splits[0].log if part.splits else ""), None),
+            )
+            for part in shown
+        ],
+        screen=screen,
+    )
     if len(decided.parts) > _PARTS:
-        out.print(f"{len(decided.parts) - _PARTS} more parts; -o json has all")
+        screen.line(f"{len(decided.parts) - _PARTS} more parts; -o json has all")
 
 
-def _print_splits(out: Console, splits: Iterable[Split]) -> None:
-    table = new_table("bytes", "size", "offsets", "aborted", "log")
-    for split in splits:
-        table.add_row(
-            f"{split.positions.start}..{split.positions.stop}",
-            shown_size(split.positions.size),
-            _shown_offsets(split.offsets.start, split.offsets.stop),
-            str(len(split.aborted) or ""),
-            styled(printable(split.log, 1000), overflow="fold"),
-        )
-    out.print(table)
+def _print_splits(screen: Screen, splits: Sequence[Split]) -> None:
+    unit = ByteUnit.of(split.positions.size for split in splits)
+    print_table(
+        (
+            number("first byte"),
+            number(f"size ({unit.name})"),
+            number("start"),
+            number("stop"),
+            number("aborted"),
+            Column("log"),
+        ),
+        [
+            (
+                str(split.positions.start),
+                unit.text(split.positions.size),
+                str(split.offsets.start),
+                "" if split.offsets.stop is None else str(split.offsets.stop),
+                str(len(split.aborted) or ""),
+                printable(split.log, None),
+            )
+            for split in splits
+        ],
+        screen=screen,
+    )
 
 
-def _print_lines(out: Console, name: str, texts: Iterable[str], style: str) -> None:
+def _print_lines(screen: Screen, name: str, texts: Iterable[str], style: str) -> None:
     lines = list(texts)
     for text in lines[:_SHOWN]:
-        out.print(styled(f"{name}: {printable(text, 1000)}", style), soft_wrap=True)
+        screen.line(f"{name}: {printable(text, None)}", style)
     if len(lines) > _SHOWN:
-        out.print(styled(f"{name}: {len(lines) - _SHOWN} more; -o json has all", style))
+        screen.line(f"{name}: {len(lines) - _SHOWN} more; -o json has all", style)
 
 
-def _print_cost(out: Console, decided: ReadPlan, cost: CostEstimate) -> None:
-    out.print()
-    out.print(cost_facts(cost, ("partitions", str(len(decided.ends))), ("splits", str(len(decided.splits)))))
+def _print_cost(screen: Screen, decided: ReadPlan, cost: CostEstimate) -> None:
+    counts = ("partitions", f"{len(decided.ends):,}"), ("splits", f"{len(decided.splits):,}")
+    screen.line("")
+    print_facts([*counts, *cost_facts(cost)], screen)
 
 
-def cost_facts(cost: CostEstimate, *before: tuple[str, str]) -> Table:
-    """What reading costs, as names and values for people, behind others."""
-    facts = new_facts()
-    planning = "" if cost.planning_requests is None else f", and {cost.planning_requests} for this plan"
-    for name, text in (
-        *before,
-        ("objects", str(cost.objects)),
-        ("bytes", f"{cost.size} ({shown_size(cost.size)})"),
-        ("GET requests", f"{cost.requests} over HTTP{planning}"),
+def cost_facts(cost: CostEstimate) -> list[tuple[str, str]]:
+    """What reading costs, as names and values for people."""
+    planning = "" if cost.planning_requests is None else f", and {cost.planning_requests:,} for this plan"
+    return [
+        ("objects", f"{cost.objects:,}"),
+        ("bytes", f"{cost.size:,} ({shown_size(cost.size)})"),
+        ("GET requests", f"{cost.requests:,} over HTTP{planning}"),
         ("cost", cost.money_text or "give your prices with --prices or --price"),
-    ):
-        facts.add_row(styled(name, "dim"), styled(text))
-    return facts
+    ]
 
 
 def _reason(end: ReadEnd) -> str:
@@ -465,7 +504,3 @@ def _missing(gap: Gap) -> str:
     if gap.held_back is None or gap.held_back >= gap.start:
         return "missing: in no segment"
     return f"missing: in no segment; nothing from {gap.held_back} on is returned, for transactions are undecided there"
-
-
-def _shown_offsets(start: int, stop: int | None) -> str:
-    return f"{start}..{'' if stop is None else stop}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,22 +13,22 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import Selection, ahead_options, selection_options
 from segreader.cli.output import (
-    console,
     debug_option,
-    new_table,
     output_option,
+    printable,
     progress,
     say,
-    shown_number,
-    styled,
+    shown_size,
     write_json_rows,
 )
+from segreader.cli.table import Screen, cells
 from segreader.errors import OptionError
 
 if TYPE_CHECKING:
     from segreader.evidence.findings import Finding
     from segreader.plan.request import ReadOptions
     from segreader.stored.source import LocationSource
+    from segreader.verify.verify import SeenPartition
 
 Row = dict[str, Any]
 
@@ -80,6 +81,8 @@ def verify(
     Each finding has a code (docs/reference/findings.md) and a severity: an error if records are lost, unreadable or
     would be returned wrongly, a warning if something is not as Kafka leaves it. Either makes the exit code 1. info is
     shown with --all only. An object that cannot be read is a finding, and verification goes on.
+
+    At the end it says what was checked: how many topics, partitions, segments and bytes, and how deep.
     """
     from segreader.plan.request import ReadOptions
     from segreader.stored.source import LocationSource
@@ -103,7 +106,7 @@ def verify(
             if form == "table":
                 _print_table(list(shown), findings.place)
             else:
-                write_json_rows(map(_row, shown), form)
+                write_json_rows(chain(map(_row, shown), findings.checked()), form)
         say(findings.summary)
     finally:
         source.store.close()
@@ -163,13 +166,15 @@ class _Findings:
         self._selection, self._source, self._deep, self._has_all = selection, source, deep, has_all
         self._options = options
         self._counts: Counter[str] = Counter()
+        self._topics: set[tuple[str, str | None]] = set()
+        self._partitions = self._segments = self._size = 0
 
     def shown(self) -> Generator[Finding, None, None]:
         """Those to print, as they are found."""
         from segreader.verify.verify import Reading
         from segreader.verify.verify import verify as find
 
-        wanted, reading = self._selection, Reading()
+        wanted, reading = self._selection, Reading(saw=self._saw)
         findings = find(
             self._source,
             topic=wanted.topic,
@@ -186,6 +191,12 @@ class _Findings:
                 if self._has_all or finding.severity.value != "info":
                     yield finding
 
+    def _saw(self, seen: SeenPartition) -> None:
+        self._topics.add((seen.log.partition.topic, seen.log.partition.topic_id))
+        self._partitions += 1
+        self._segments += len(seen.log.segments)
+        self._size += sum(segment.log_size for segment in seen.log.segments)
+
     @property
     def place(self) -> str:
         """Where it is looked."""
@@ -196,23 +207,47 @@ class _Findings:
         """Whether something is wrong."""
         return bool(self._counts["error"] or self._counts["warning"])
 
+    def checked(self) -> Iterator[Row]:
+        """One row: what was looked at, how deep, and how many findings of each severity there were."""
+        yield {
+            "kind": "checked",
+            "topics": len(self._topics),
+            "partitions": self._partitions,
+            "segments": self._segments,
+            "size": self._size,
+            "depth": "deep" if self._deep else "shallow",
+            "errors": self._counts["error"],
+            "warnings": self._counts["warning"],
+            "info": self._counts["info"],
+        }
+
     @property
     def summary(self) -> str:
-        """How many there were, in one line."""
+        """The same in one line."""
         counts = self._counts
         text = f"{_number(counts['error'], 'error')}, {_number(counts['warning'], 'warning')}, {counts['info']} info"
         if counts["info"] and not self._has_all:
             text += " (shown with --all)"
-        return text if self._deep else f"{text}; logs were not read: --deep does"
+        what = ", ".join(
+            (
+                _number(len(self._topics), "topic"),
+                _number(self._partitions, "partition"),
+                _number(self._segments, "segment"),
+                shown_size(self._size),
+            )
+        )
+        depth = "every byte was read" if self._deep else "logs were not read: --deep does"
+        return f"{text}; checked {what}; {depth}"
 
 
 def _number(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _row(finding: Finding) -> Row:
     partition = finding.partition
     return {
+        "kind": "finding",
         "code": finding.code.value,
         "severity": finding.severity.value,
         "topic": partition.topic if partition is not None else None,
@@ -227,21 +262,19 @@ def _row(finding: Finding) -> Row:
 
 
 def _print_table(findings: list[Finding], place: str) -> None:
-    out = console()
-    if not findings:
-        return
-    table = new_table()
-    for name in ("severity", "code", "object", "byte", "offset", "what"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("severity", "code"))
+    """A line for each finding, and one below it that says what was found; then what to do about each code."""
+    screen = Screen.of()
+    severity = max((cells(one.severity.value) for one in findings), default=0)
+    code = max((cells(one.code.value) for one in findings), default=0)
     for finding in findings:
-        table.add_row(
-            styled(finding.severity.value, style=_COLOURS[finding.severity.value]),
-            finding.code.value,
-            finding.object.removeprefix(place).lstrip("/") or ".",
-            shown_number(finding.position),
-            shown_number(finding.offset),
-            finding.explanation,
-        )
-    out.print(table)
-    for code, action in {finding.code.value: finding.action for finding in findings}.items():
-        out.print(f"{code}: {action}")
+        where = [printable(finding.object.removeprefix(place).lstrip("/") or ".", None)]
+        where += [f"byte {finding.position}"] if finding.position is not None else []
+        where += [f"offset {finding.offset}"] if finding.offset is not None else []
+        style = _COLOURS[finding.severity.value]
+        shown = screen.styled(finding.severity.value, style) + " " * (severity - cells(finding.severity.value))
+        screen.line(f"{shown}  {finding.code.value:<{code}}  {', '.join(where)}")
+        screen.line(f"{' ' * severity}  {printable(finding.explanation, None)}")
+    if findings:
+        screen.line("")
+    for name, action in {finding.code.value: finding.action for finding in findings}.items():
+        screen.line(f"{screen.styled(name, 'bold')}: {action}")

@@ -131,6 +131,7 @@ def print_cost(cost: QueryCost, prices: PriceTable | None, form: str, file: IO[b
 def _print_tables(cost: QueryCost, prices: PriceTable | None) -> None:
     from segreader.cli.commands.plan import cost_facts, print_plan
     from segreader.cli.output import console, printable, styled
+    from segreader.cli.table import print_facts
 
     out = console()
     for number, read in enumerate(cost.reads):
@@ -141,7 +142,7 @@ def _print_tables(cost: QueryCost, prices: PriceTable | None) -> None:
     if len(cost.reads) != 1:
         out.print(styled("all reads" if cost.reads else "no topic is read", "bold"))
         if cost.reads:
-            out.print(cost_facts(cost.total(prices)))
+            print_facts(cost_facts(cost.total(prices)))
         out.print()
     if cost.engine:
         out.print(styled(cost.engine.rstrip()), soft_wrap=True)
