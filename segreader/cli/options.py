@@ -159,13 +159,17 @@ def storage_option(command: _F) -> _F:
 
 at_option = click.option(
     "--at",
+    "location",
     metavar="LOCATION",
     envvar=_AT,
     shell_complete=complete_by("locations"),
-    help="Where topics are that are named alone: a place of segreader places, a directory or a bucket. Default: "
-    f"{_AT}.",
+    help="Where topics are that are named alone: a directory, a bucket, a place of segreader places, kafka://…. "
+    f"Default: {_AT}.",
 )
-"""The option of a command whose topics are named without a location; it gets ``at``."""
+"""The option of a command whose topics are named without a location; it gets ``location``."""
+
+at_argument = click.argument("location", metavar="AT", envvar=_AT, shell_complete=complete_by("locations"))
+"""The same as an argument."""
 
 
 def parse_options(texts: tuple[str, ...]) -> dict[str, Secret]:

@@ -230,3 +230,13 @@ def test_every_section_is_checked_by_places(run: Run, tmp_path: Path) -> None:
     code, _, err = run("places")
     assert code == 2
     assert "[dev]: location is not text" in err
+
+
+def test_sql_takes_a_place_and_segreader_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("duckdb")
+    count = "select count(*) as n from {}"
+    for query, option in (("orders", ("--at", "prod")), ("topic('prod', 'orders')", ()), ("topic('prod:orders')", ())):
+        code, lines, err = run("sql", *option, count.format(query), "-o", "ndjson")
+        assert (code, lines) == (0, ['{"n":3}']), err
+    monkeypatch.setenv("SEGREADER_AT", "prod")
+    assert run("sql", count.format("clicks"), "-o", "ndjson")[1] == ['{"n":1}']

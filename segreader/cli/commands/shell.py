@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from segreader.cli.options import catalog_options, parse_options, storage_option
+from segreader.cli.options import at_argument, catalog_options, parse_options, storage_option
 from segreader.cli.output import debug_option, output_option, say
 from segreader.format.rows import ENCODINGS
 
@@ -26,7 +26,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Ask questions about the topics of one place, one after the other.")
-@click.argument("location", metavar="AT")
+@at_argument
 @click.option("--schemas", metavar="FILE|URL", help="Schemas that decode keys and values.")
 @click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers, to read topics up to their live end.")
 @catalog_options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.options import catalog_options, parse_options, storage_option
+from segreader.cli.options import at_option, catalog_options, parse_options, storage_option
 from segreader.cli.output import debug_option, output_file_option, output_option, require_place, say
 from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.format.rows import ENCODINGS
@@ -37,12 +37,7 @@ Examples:
 @click.command(epilog=_EPILOG, short_help="Ask questions about topics, in SQL.")
 @click.argument("query", required=False)
 @click.option("-f", "--file", "query_file", metavar="FILE", help="Read the statements from FILE; - is stdin.")
-@click.option(
-    "--at",
-    "location",
-    metavar="LOCATION",
-    help="Where topics are that the query names as tables: a directory, a bucket, a place of segreader.toml, kafka://….",
-)
+@at_option
 @click.option("--schemas", metavar="FILE|URL", help="With --at: schemas that decode keys and values.")
 @click.option(
     "--bootstrap-servers", metavar="HOST:PORT,…", help="With --at: brokers, to read topics up to their live end."
