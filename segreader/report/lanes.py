@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -134,37 +135,48 @@ def _extent(one: ReportedSegment, axis: Axis) -> tuple[float, float]:
 
 
 def _marks(partition: ReportedPartition, axis: Axis) -> Iterable[Mark]:
+    places = _Places(partition, axis)
     for gap in partition.gaps:
-        start, stop = _place(partition, gap.start, axis), _place(partition, gap.stop, axis)
+        start, stop = places.x(gap.start), places.x(gap.stop)
         kind = "compacted" if gap.is_compaction else "gap"
         last = gap.stop - 1
         what = f"offset {last:,} is" if gap.start == last else f"offsets {gap.start:,} to {last:,} are"
         yield Mark(start, max(0.0, stop - start), kind, f"{what} in no segment")
     for one in partition.incomplete:
         missing = ", ".join(one.missing)
-        where = "" if one.base_offset is None else f" at offset {one.base_offset:,}"
-        yield Mark(
-            0.0 if one.base_offset is None else _place(partition, one.base_offset, axis),
-            0.0,
-            "incomplete",
-            f"an incomplete set of objects{where}: no {missing}",
+        base = one.base_offset
+        where = "" if base is None else f" at offset {base:,}"
+        text = f"an incomplete set of objects{where}: no {missing}"
+        yield Mark(0.0 if base is None else places.x(base), 0.0, "incomplete", text)
+
+
+class _Places:
+    """Where offsets of a partition are: along time, where the segments around them end and begin."""
+
+    def __init__(self, partition: ReportedPartition, axis: Axis) -> None:
+        self._axis = axis
+        self._segments = sorted(
+            (one for one in partition.segments if one.fate in _UPPER and one.from_ms is not None),
+            key=lambda one: one.first_offset,
         )
+        self._starts = [one.first_offset for one in self._segments]
 
-
-def _place(partition: ReportedPartition, offset: int, axis: Axis) -> float:
-    """Where an offset is: along time, where the segments around it end and begin."""
-    if not axis.is_time:
-        return axis.x(offset)
-    before = [one for one in partition.segments if one.fate in _UPPER and one.first_offset <= offset]
-    if not before:
-        return 0.0
-    last = before[-1]
-    if last.last_offset is None or last.last_offset < offset or last.first_offset == offset:
-        time = last.from_ms if last.first_offset == offset else last.until_ms
-        return axis.x(time or axis.start)
-    share = (offset - last.first_offset) / max(1, last.last_offset - last.first_offset)
-    begin, end = last.from_ms or axis.start, last.until_ms or axis.stop
-    return axis.x(begin + share * (end - begin))
+    def x(self, offset: int) -> float:
+        """Where one offset is."""
+        axis = self._axis
+        if not axis.is_time:
+            return axis.x(offset)
+        number = bisect_right(self._starts, offset)
+        if not number:
+            return 0.0
+        last = self._segments[number - 1]
+        begin, end = last.from_ms or axis.start, last.until_ms or axis.stop
+        if last.first_offset == offset:
+            return axis.x(begin)
+        if last.last_offset is None or last.last_offset < offset:
+            return axis.x(end)
+        share = (offset - last.first_offset) / max(1, last.last_offset - last.first_offset)
+        return axis.x(begin + share * (end - begin))
 
 
 def most_bars(lanes: int, budget: int) -> int:

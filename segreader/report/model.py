@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import field
 from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from segreader.catalog.layouts.base import IncompleteSegment
@@ -49,6 +50,8 @@ _LARGEST_SAMPLE: Final = 1 << 20
 _LIST_PAGE: Final = 1000
 _GIB: Final = 1 << 30
 _FEWEST_SMALL: Final = 4
+_ID_LENGTH: Final = 22
+"""Characters of a segment's id, with which a name ends in most layouts."""
 
 
 class SegmentFate(StrEnum):
@@ -518,14 +521,20 @@ class _PartitionReport:
 
     def _incomplete(self, one: IncompleteSegment) -> IncompleteSet:
         """Its bytes are those of the objects that share its id, or its name up to the last dot."""
-        stem = one.name.rpartition(".")[0] or one.name
-        size = sum(
-            size
-            for name, size in self._sizes.items()
-            if size > 0 and (one.segment_id in name if one.segment_id else name.rpartition(".")[0] == stem)
-        )
+        size = self._set_sizes[one.segment_id or _stem(one.name)]
         base = one.base_offset if one.base_offset >= 0 else None
         return IncompleteSet(self._store.url(one.name), base, one.missing, size)
+
+    @cached_property
+    def _set_sizes(self) -> Counter[str]:
+        """Bytes of the objects that share something which may name a segment: an id, or a name up to the last dot."""
+        sizes: Counter[str] = Counter()
+        for name, size in self._sizes.items():
+            stem = _stem(name)
+            shared = {stem, stem[-_ID_LENGTH:], name.rpartition(".")[2], *name.split("/")[:-1]}
+            for one in shared:
+                sizes[one] += max(0, size)
+        return sizes
 
     def _stop(self, resolved: ResolvedLog) -> int | None:
         """One more than the last offset that is read."""
@@ -556,6 +565,10 @@ class _PartitionReport:
             return len(Decompressor(DEFAULT_LIMIT).decompress(batch.attributes & 7, body))
         except SegreaderError:
             return None
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
 
 
 _ARE_READ: Final = (SegmentFate.LIVE, SegmentFate.PARTLY_LIVE)

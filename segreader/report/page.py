@@ -35,7 +35,11 @@ _TOPICS_SIZE: Final = 350_000
 _LANES_SIZE: Final = 900_000
 """Bytes that these parts of the page may have; with all else it stays below 2 MB."""
 
-_BARS: Final = 4000
+_BARS: Final = 3500
+_FEWEST_OF_A_TOPIC: Final = 20_000
+_THIN: Final = 6.0
+"""Below this width a bar has no outline, which would hide it."""
+
 _OF_ONE_KIND: Final = 20
 _TOLD_OF_A_LANE: Final = 6
 _LONGEST_NAME: Final = 250
@@ -248,7 +252,8 @@ class _Topics:
     def __init__(self, report: BucketReport) -> None:
         self._topics = report.topics
         self._largest = max((topic.size for topic in report.topics), default=0)
-        self._most = most_bars(len(report.partitions), _BARS)
+        self._partitions = len(report.partitions)
+        self._most = most_bars(self._partitions, _BARS)
         self._is_joined = False
         self._lanes, self._left_out = _within(list(enumerate(report.topics)), _LANES_SIZE, self._of_topic)
 
@@ -299,7 +304,7 @@ class _Topics:
         axis = axis_of(topic)
         shown, left_out = _within(
             busiest_first(topic.partitions),
-            _LANES_SIZE // 2,
+            max(_FEWEST_OF_A_TOPIC, _LANES_SIZE * len(topic.partitions) // self._partitions),
             lambda one: self._lane(lane_of(one, axis, self._most), axis),
         )
         more = f"<p>{_count(left_out, 'more partition')}: the JSON has them.</p>" if left_out else ""
@@ -373,7 +378,7 @@ def _bar(bar: Bar, axis: Axis) -> str:
     times = f", {_shown_time(first.from_ms)} to {_shown_time(last.until_ms)}" if axis.is_time else ""
     active = " Still written to." if any(one.is_active for one in bar.segments) else ""
     title = f"{what}offsets {first.first_offset:,} to {end}, {_shown_bytes(size)}{times}. {bar.fate.text}.{active}"
-    kind = bar.fate.value + (" active" if active else "")
+    kind = bar.fate.value + (" active" if active else "") + (" thin" if bar.width < _THIN else "")
     return (
         f'<rect class="{kind}" x="{bar.x:.1f}" y="{y}" width="{bar.width:.1f}" height="{height}">'
         f"<title>{title.replace(' read', ' Read', 1).replace(' not read', ' Not read', 1)}</title></rect>"

@@ -64,6 +64,7 @@ background:var(--paper);border-radius:50%;padding:0 .15rem}
 font-variant-numeric:tabular-nums}
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1.1rem;font-size:.85rem}
 .legend span{display:inline-flex;align-items:center;gap:.35rem}
+.track rect.thin{stroke:none;shape-rendering:crispEdges}
 rect{stroke:var(--paper);stroke-width:1;vector-effect:non-scaling-stroke}
 .live{fill:var(--live)}
 .partly-live{fill:url(#halves)}
