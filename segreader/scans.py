@@ -179,13 +179,13 @@ class Scan(BaseScan):
 
     def _plan_last(self, log: SourceLog, count: int, on_gap: str | None) -> ReadPlan:
         """The plan of the last records of a partition. Its end is read to find them, and what is before as needed."""
-        stored = log_at_end(self.store, log, max_batch_bytes=self.options.max_batch_bytes)
+        store = RememberingStore(self.store)  # each stretch is planned by the same small objects
+        stored = log_at_end(store, log, max_batch_bytes=self.options.max_batch_bytes)
         wanted = self.offsets if self.times is None else stored.offsets_between(self.times, self.offsets)
         is_committed, where = self.isolation_level is IsolationLevel.READ_COMMITTED, self.options.where
         end = stored.open_end if stored.is_end_hidden else stored.stable if is_committed else stored.latest
         stop = end if wanted.stop is None else min(wanted.stop, end)
         first = min(max(wanted.start, stored.earliest), stop)
-        store = RememberingStore(self.store)  # each stretch is planned by the same small objects
         looked = ScanMetrics()
         options = replace(self.options, columns=("offset",))
 

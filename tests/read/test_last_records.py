@@ -147,6 +147,10 @@ def test_of_a_long_topic_only_the_last_segments_are_read(tmp_path: Path, monkeyp
         if request.startswith("GET") and ".log" in request
         for start, _, stop in [request.rpartition("=")[2].partition("-")]
     )
+    asked = len(store.requests)
+    with segreader.scan("s3://bucket", topic="orders", offsets="7990:") as known:
+        assert known.to_arrow().num_rows == 20
+    assert asked == len(store.requests) - asked + 2, "more than one request a partition to find where they begin"
     assert read < 2 * 2 * (10 * 1000 + 6 * 4096 + 4 * 4100), "more than twice the tail and what an index entry spans"
 
 
