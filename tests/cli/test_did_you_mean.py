@@ -70,4 +70,4 @@ def test_a_command_with_a_slip_in_its_name_is_named(capsys: pytest.CaptureFixtur
 
 
 def test_an_option_with_a_slip_in_its_name_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "'--lmit'. Did you mean '--limit'" in said(capsys, "cat", REMOTE, "--lmit", "3")[1]
+    assert "'--limitt'. Did you mean '--limit'" in said(capsys, "cat", REMOTE, "--limitt", "3")[1]
