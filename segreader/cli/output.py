@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -261,7 +261,7 @@ def _escaped(character: str) -> str:
 
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, Task
 
 Look = Callable[[], tuple[int, int, int | None]]
 """Bytes read so far, bytes in all, and records so far where they are counted."""
@@ -269,71 +269,162 @@ Look = Callable[[], tuple[int, int, int | None]]
 PATIENCE_S = 2.0
 """Reads shorter than this show nothing."""
 
+_WINDOW_S = 10.0
+"""The seconds whose speed counts."""
+
+_STALLED_S = 3.0
+"""After so long without anything new, how much time is left cannot be told."""
+
 
 @contextmanager
-def progress(look: Look, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[], None]]:
+def progress(
+    look: Look, *, limit: int | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[], None]]:
     """Gives a function to call now and then while something is read; it draws a bar where stderr is a terminal.
 
-    The bar appears after two seconds.
+    The bar appears after two seconds, and is at its end when the context is left.
 
     Args:
         look: returns the progress of the read.
+        limit: so many records end the read.
     """
     if not sys.stderr.isatty():
         yield lambda: None
         return
-    began, bar = clock(), _Bar(look)
+    began, bar = clock(), _Bar(look, limit, clock)
 
     def tick() -> None:
         if clock() - began >= PATIENCE_S:
             bar.show()
 
+    is_whole = False
     try:
         yield tick
+        is_whole = True
     finally:
-        bar.end()
+        bar.end(is_whole)
+
+
+class Pace:
+    """How fast an amount grows, by the last ten seconds. Seconds in which nothing comes count, too.
+
+    Args:
+        clock: gives the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: deque[tuple[float, int]] = deque([(clock(), 0)])
+
+    def see(self, amount: int) -> None:
+        """So much there is now."""
+        if amount == self._seen[-1][1]:
+            return
+        now = self._clock()
+        self._seen.append((now, amount))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - _WINDOW_S:
+            self._seen.popleft()
+
+    @property
+    def per_second(self) -> float:
+        """The speed."""
+        (began, first), (_, last) = self._seen[0], self._seen[-1]
+        return (last - first) / max(self._clock() - began, 0.001)
+
+    @property
+    def idle_s(self) -> float:
+        """For how long nothing has come."""
+        return self._clock() - self._seen[-1][0]
+
+    def left(self, whole: int) -> str:
+        """How long the rest takes, for people; for how long nothing has come where that cannot be told; nothing at
+        the end.
+        """
+        rest = whole - self._seen[-1][1]
+        if rest <= 0:
+            return ""
+        if self.idle_s >= _STALLED_S or not self.per_second:
+            return f"nothing new for {shown_duration(self.idle_s)}"
+        seconds = rest / self.per_second
+        return f"{shown_duration(seconds)} left" if seconds >= 1 else ""
+
+
+def shown_duration(seconds: float) -> str:
+    """A time span for people, such as ``3 min 20 s``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 class _Bar:
     """One bar over one read, drawn only once it is shown."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, look: Look, limit: int | None, clock: Callable[[], float]) -> None:
+        self._look, self._limit, self._clock = look, limit, clock
+        self._bytes, self._steps = Pace(clock), Pace(clock)
+        self._began = clock()
+        self._at: tuple[int, int, int | None] = (0, 0, None)
+        self._is_over = False
         self._drawn: tuple[Progress, Any] | None = None
 
     def show(self) -> None:
         """Draw the bar at the current progress."""
-        done, whole, records = self._look()
+        self._at = done, whole, records = self._look()
+        self._bytes.see(done)
+        self._steps.see(done if self._limit is None else min(records or 0, self._limit))
         if self._drawn is None:
             self._drawn = self._begin()
         drawn, task = self._drawn
-        drawn.update(task, completed=done, total=whole, records="" if records is None else f"{records:,} records")
+        if self._limit is None:
+            drawn.update(task, completed=min(done, whole), total=whole)
+        else:
+            drawn.update(task, completed=min(records or 0, self._limit), total=self._limit)
 
-    def end(self) -> None:
-        """Leave the last state on the terminal."""
-        if self._drawn is not None:
-            self.show()
-            self._drawn[0].stop()
+    def end(self, is_whole: bool) -> None:
+        """Leave the last state on the terminal: a full bar where everything was read."""
+        if self._drawn is None:
+            return
+        self.show()
+        self._is_over = True
+        drawn, task = self._drawn
+        if is_whole:
+            drawn.update(task, completed=1, total=1)
+        drawn.stop()
+
+    def text(self) -> str:
+        """What stands beside the bar now."""
+        done, whole, records = self._at
+        parts = [f"{shown_size(done)} of {shown_size(whole)}" if self._limit is None else shown_size(done)]
+        parts.append(f"{self._bytes.per_second / (1 << 20):,.1f} MiB/s")
+        if records is not None:
+            parts.append(f"{records:,} records" if self._limit is None else f"{records:,} of {self._limit:,} records")
+        if self._is_over:
+            parts.append(f"in {shown_duration(self._clock() - self._began)}")
+        else:
+            parts.append(self._steps.left(whole if self._limit is None else self._limit))
+        return "  ".join(filter(None, parts))
 
     def _begin(self) -> tuple[Progress, Any]:
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
+        from rich.progress import BarColumn, Progress, ProgressColumn
+        from rich.table import Column
+        from rich.text import Text
 
-        from segreader.cli.output import console
+        bar = self
+
+        class StandingColumn(ProgressColumn):
+            """The text of the bar, made anew each time it is drawn: time passes also where nothing comes."""
+
+            def render(self, task: Task) -> Text:
+                return Text(bar.text(), no_wrap=True, overflow="ellipsis")
 
         drawn = Progress(
-            BarColumn(),
-            DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
-            TextColumn("{task.fields[records]}"),
-            TimeRemainingColumn(),
+            BarColumn(bar_width=20),
+            StandingColumn(Column(no_wrap=True, overflow="ellipsis")),
             console=console(sys.stderr),
+            refresh_per_second=4,
         )
         drawn.start()
-        return drawn, drawn.add_task("read", total=None, records="")
+        return drawn, drawn.add_task("read", total=None)

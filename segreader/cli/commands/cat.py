@@ -223,24 +223,27 @@ def _print(
     from segreader.cli.row_writer import opened, row_writer
 
     scan.prepare()  # before a file is emptied for a request that cannot be met
-    teller, printed = _Teller(scan), 0
-    with (
-        opened(output_file) as file,
-        nullcontext(lambda: None) if follow else _ticking(scan, output_file) as tick,
-        row_writer(form, file, scan.schema, texts) as write,
-    ):
-        try:
-            for batch in _limited(_followed(scan) if follow else scan.to_batches(), limit):
-                write(batch)
-                if follow:
-                    file.flush()
-                printed += batch.num_rows
-                teller.tell()
-                tick()
-        except KeyboardInterrupt:
-            if not follow:
-                raise
-        finally:
+    teller, printed, has_begun = _Teller(scan), 0, False
+    try:
+        with (
+            opened(output_file) as file,
+            nullcontext(lambda: None) if follow else _ticking(scan, output_file, limit, lambda: printed) as tick,
+            row_writer(form, file, scan.schema, texts) as write,
+        ):
+            has_begun = True
+            try:
+                for batch in _limited(_followed(scan) if follow else scan.to_batches(), limit):
+                    write(batch)
+                    if follow:
+                        file.flush()
+                    printed += batch.num_rows
+                    teller.tell()
+                    tick()
+            except KeyboardInterrupt:
+                if not follow:
+                    raise
+    finally:
+        if has_begun:  # and now the bar is at its end
             teller.tell()
             if scan.options.where is not None:
                 say(f"{printed:,} of {scan.looked_at:,} records read match")
@@ -285,13 +288,13 @@ def _say_stats(scan: BaseScan) -> None:
         say(f"{name:<20} {f'{value:.4f}' if isinstance(value, float) else value}")
 
 
-def _ticking(scan: BaseScan, output_file: str | None) -> AbstractContextManager[Callable[[], None]]:
+def _ticking(
+    scan: BaseScan, output_file: str | None, limit: int | None, printed: Callable[[], int]
+) -> AbstractContextManager[Callable[[], None]]:
     """A progress bar, unless the records themselves go to the terminal."""
-    return nullcontext(lambda: None) if output_file is None and is_terminal() else progress(lambda: _standing(scan))
-
-
-def _standing(scan: BaseScan) -> tuple[int, int, int]:
-    return scan.metrics.bytes_read, scan.prepare().size, scan.metrics.records
+    if output_file is None and is_terminal():
+        return nullcontext(lambda: None)
+    return progress(lambda: (scan.metrics.bytes_read, scan.prepare().size, printed()), limit=limit)
 
 
 def _followed(scan: BaseScan) -> Iterator[pa.RecordBatch]:
