@@ -408,8 +408,16 @@ def read_report(
         StorageError: the location cannot be listed.
     """
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    seen: list[SeenPartition] = []
-    reading = Reading(saw=seen.append)
+    findings: list[Finding] = []
+    partitions: list[ReportedPartition] = []
+    cleaned: set[tuple[TopicIdPartition | None, int | None]] = set()
+    notes: dict[str, None] = {}
+
+    def saw(seen: SeenPartition) -> None:
+        partitions.append(_PartitionReport(source.store, seen, cleaned).made())
+        notes.update(dict.fromkeys(seen.log.notes))
+
+    reading = Reading(saw=saw)
     reading.tick = lambda: tick(reading)
     found = verify(
         source,
@@ -422,18 +430,12 @@ def read_report(
         now_ms=now_ms,
     )
     with closing(found):
-        findings = list(found)
-    cleaned = {(one.partition, one.offset) for one in findings if one.code is Code.COMPACTION_GAP}
-    partitions = [_PartitionReport(source.store, one, cleaned).made() for one in seen]
-    return BucketReport(
-        source.shown,
-        now_ms,
-        _by_topic(partitions),
-        tuple(sorted(findings, key=_gravity)),
-        deep,
-        prices,
-        tuple(dict.fromkeys(note for one in seen for note in one.log.notes)),
-    )
+        for finding in found:
+            findings.append(finding)
+            if finding.code is Code.COMPACTION_GAP:  # they come before their partition is seen
+                cleaned.add((finding.partition, finding.offset))
+    findings.sort(key=_gravity)
+    return BucketReport(source.shown, now_ms, _by_topic(partitions), tuple(findings), deep, prices, tuple(notes))
 
 
 _SEVERITIES: Final = tuple(Severity)

@@ -32,9 +32,11 @@ span.sign.incomplete,span.sign.orphan{display:inline-block;width:22px;text-align
 .finding.error{border-left:4px solid var(--bad)}
 .finding.warning{border-left:4px solid var(--warn)}
 .finding td:first-child{overflow-wrap:anywhere;min-width:14rem;width:50%}
+.finding td:last-child{overflow-wrap:anywhere;min-width:9rem}
+header code{white-space:nowrap}
 .count{color:var(--quiet)}
 .scroll{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-size:.92rem}
+table{border-collapse:collapse;width:100%;font-size:.92em}
 th{font-weight:600;color:var(--quiet);text-align:left;white-space:nowrap}
 th,td{padding:.28rem .6rem .28rem 0;vertical-align:top;border-bottom:1px solid var(--line)}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}

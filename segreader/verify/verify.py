@@ -91,7 +91,7 @@ class Reading:
         tick: called whenever the numbers have changed.
         done: bytes of the logs that were looked at.
         whole: bytes of all logs that are known so far.
-        saw: called with each partition once its segments were looked at.
+        saw: called with each partition once its segments were looked at, and the findings about its lineage were given.
     """
 
     tick: Callable[[], None] = lambda: None
@@ -228,8 +228,8 @@ class _PartitionVerifier:
             self._lineages.check(found)
         known |= self._check_empty(found, all_facts, resolved.parts)
         check_lineage(found, store, resolved, all_facts, frozenset(known))
-        self._reading.saw(SeenPartition(self._place, log, all_facts, resolved))
         yield from found.take()
+        self._reading.saw(SeenPartition(self._place, log, all_facts, resolved))
         if self._ahead is None:
             yield from self._check_transactions(all_facts, resolved.parts)
         else:  # which holds both against the batches

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -111,6 +111,44 @@ def test_a_first_run_that_fails_ends_the_program(tmp_path: Path) -> None:
 def test_a_rhythm_without_metrics_is_a_usage_error(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(bucket), "--every", "5m"]) == 2
     assert "--metrics" in capsys.readouterr().err
+
+
+def test_sigterm_during_a_run_ends_it_at_the_next_segment(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Path] = []
+
+    def look(source: LocationSource, *arguments: object, tick: Callable[[object], None], **options: object) -> None:
+        looked.append(bucket)
+        tick(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+        tick(None)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr("segreader.report.model.read_report", look)
+    before = signal.getsignal(signal.SIGTERM)
+
+    assert main(["verify", str(bucket), "--metrics", f"127.0.0.1:{_free_port()}"]) == 0
+    assert looked == [bucket]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_address_that_is_taken_is_named(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        address = f"127.0.0.1:{one.getsockname()[1]}"
+        code = main(["verify", str(bucket), "--metrics", address])
+
+    assert code == 2
+    assert f"{address}: the address for metrics cannot be had" in capsys.readouterr().err
+
+
+def test_without_prometheus_client_the_command_to_install_it_is_named(
+    bucket: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+
+    assert main(["verify", str(bucket), "--metrics", ":9405"]) == 2
+    assert "pip install 'prometheus-client" in capsys.readouterr().err
 
 
 def _free_port() -> int:

@@ -55,6 +55,18 @@ def test_a_damaged_bucket_has_exit_code_1(run: Any, bucket: Path, tmp_path: Path
     assert "; 1 error, 0 warnings" in err
 
 
+def test_a_damaged_batch_is_in_the_report_that_reads_every_log(run: Any, bucket: Path, tmp_path: Path) -> None:
+    log = next(bucket.glob("multi-1-*/*.log"))
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    run(bucket, "--json", tmp_path / "deep.json", "--deep")
+    given = json.loads((tmp_path / "deep.json").read_text())
+
+    assert given["deep"] is True
+    assert "crc-mismatch" in {one["code"] for one in given["findings"]}
+
+
 def test_the_json_has_every_segment_and_can_be_written_alone(run: Any, tmp_path: Path) -> None:
     run(REMOTE, "--json", tmp_path / "report.json")
     run(REMOTE, "-o", tmp_path / "other.JSON")
