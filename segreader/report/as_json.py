@@ -298,6 +298,7 @@ def read_saved(name: str) -> Row:
     return given
 
 
+_LARGEST: Final = (1 << 63) - 1
 _OF_FINDINGS: Final = (
     ("code", str),
     ("severity", str),
@@ -324,5 +325,6 @@ def _require_report(given: Any) -> None:
 
 def _require(row: Any, *kinds: tuple[str, Any]) -> None:
     for name, kind in kinds:
-        if not isinstance(row[name], kind) or isinstance(row[name], bool):
+        value = row[name]
+        if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and abs(value) > _LARGEST):
             raise TypeError(name)

@@ -53,7 +53,7 @@ def page_of(report: BucketReport, changes: Changes | None = None) -> str:
         _header(report),
         _findings(report),
         _totals(report),
-        "" if changes is None else _changes(changes),
+        "" if changes is None else _changes(changes, report.location),
         drawn.table(),
         drawn.lanes(),
         _footer(report),
@@ -201,8 +201,10 @@ def _bill_facts(bill: Bill) -> list[tuple[str, str, str]]:
     ]
 
 
-def _changes(changes: Changes) -> str:
+def _changes(changes: Changes, location: str) -> str:
     since = f"Since {_shown_time(changes.before_ms)} UTC"
+    if changes.location_before.rstrip("/") != location.rstrip("/"):
+        since += f", at {_name(changes.location_before)}"
     rows, left_out = _within(changes.topics, _CHANGES_SIZE, _change)
     new, left_new = _within(changes.new_findings, _CHANGES_SIZE // 2, lambda one: _changed_finding(one, "new"))
     gone, left_gone = _within(changes.gone_findings, _CHANGES_SIZE // 2, lambda one: _changed_finding(one, "gone"))

@@ -151,8 +151,10 @@ def test_what_has_come_gone_and_grown_since_is_told(run: Any, bucket: Path, tmp_
         '{"format":"segreader-report","version":1,"location":"x","made":1,"findings":[],"topics":[{"topic":[]}]}',
         '{"format":"segreader-report","version":1,"location":"x","made":true,"findings":[],"topics":[]}',
         "[" * 100_000,
+        '{"format":"segreader-report","version":1,"location":"x","made":1,"findings":[],"topics":'
+        '[{"topic":"t","topic_id":null,"size":1' + "0" * 400 + ',"partitions":[]}]}',
     ],
-    ids=[str(number) for number in range(11)],
+    ids=[str(number) for number in range(12)],
 )
 def test_what_is_no_earlier_report_is_refused_before_the_bucket_is_read(run: Any, tmp_path: Path, text: str) -> None:
     (tmp_path / "old.json").write_text(text)
