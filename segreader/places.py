@@ -15,7 +15,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
-from segreader.errors import OptionError
+from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.storage.options import NAMES, Kind, canonical_name, kind_of, override, parse_values
 from segreader.storage.signed_url import Secret, redact
 from segreader.values import dataclass
@@ -263,6 +263,20 @@ def place_named(text: str, environ: Mapping[str, str] | None = None) -> tuple[Pl
     return _place(match["name"], sections[match["name"]], file), match["topic"]
 
 
+def find_place(text: str) -> tuple[Place, str | None] | None:
+    """As ``place_named``, for a location that somebody typed.
+
+    Raises:
+        ObjectNotFoundError: it is neither a place nor a directory, and nearly the name of a place.
+    """
+    found = place_named(text)
+    if found is None and not os.path.exists(text) and (near := near_name(text)) is not None:
+        raise ObjectNotFoundError(
+            "no such place or directory", source=text, hint=f"Did you mean {near}? segreader places lists them"
+        )
+    return found
+
+
 def places(environ: Mapping[str, str] | None = None) -> list[Place]:
     """Every place of the file, in its order.
 
@@ -292,7 +306,7 @@ def at_places(
     @wraps(function)
     def at(*positional: Any, **given: Any) -> Any:
         location = positional[0] if positional else given.get("location")
-        found = place_named(os.fspath(location)) if location is not None else None
+        found = find_place(os.fspath(location)) if location is not None else None
         if found is None:
             return function(*positional, **given)
         place, rest = found

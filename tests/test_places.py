@@ -11,7 +11,7 @@ import pytest
 from typed_orders import REMOTE, SAVED
 
 import segreader
-from segreader.errors import OptionError
+from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.places import Place, SecretReference, at_places, config_file, near_name, place_named, places
 from segreader.schemas.schema_uses import survey
 from segreader.storage.signed_url import Secret
@@ -305,6 +305,8 @@ def test_a_scan_reads_a_place_its_topic_or_a_partition(write: Write, tiered: Pat
     assert values(segreader.scan(location="prod:orders", offsets="1:")) == [b"b"]
     with pytest.raises(OptionError, match="topic is named twice"):
         segreader.scan("prod:orders", topic="clicks")
+    with pytest.raises(ObjectNotFoundError, match="no such place or directory"):
+        segreader.scan("prd:orders")
 
 
 def test_a_section_wins_over_a_directory_of_its_name(

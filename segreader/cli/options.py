@@ -387,18 +387,14 @@ def find_place(location: str | None) -> tuple[Place | None, str | None, str | No
     """
     if location is None:
         return None, None, None
-    from segreader.places import config_file, near_name, place_named
+    from segreader import places
 
-    named = place_named(location)
+    named = places.find_place(location)
     if named is None:
-        if not os.path.exists(location) and (near := near_name(location)) is not None:
-            raise ObjectNotFoundError(
-                "no such place or directory", source=location, hint=f"Did you mean {near}? segreader places lists them"
-            )
         return None, location, None
     place, rest = named
     if rest is None and os.path.isdir(location):
-        say(f"note: {location} is the place in {config_file()}; ./{location} is the directory")
+        say(f"note: {location} is the place in {places.config_file()}; ./{location} is the directory")
     return place, place.location, rest
 
 

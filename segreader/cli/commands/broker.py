@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.options import LiveChoice, catalog_options, cluster_options, parse_options, storage_option
+from segreader.cli.options import (
+    LiveChoice,
+    catalog_options,
+    cluster_options,
+    complete_by,
+    find_place,
+    parse_options,
+    storage_option,
+)
 from segreader.cli.output import (
     console,
     debug_option,
@@ -79,7 +87,12 @@ def describe(topics: tuple[str, ...], live: LiveChoice, shows_all: bool, form: s
 @click.argument("partition", type=click.IntRange(0))
 @click.argument("offset", type=click.IntRange(0))
 @cluster_options
-@click.option("--location", metavar="LOCATION", help="Where the remote tier is. Default: ask the cluster.")
+@click.option(
+    "--location",
+    metavar="LOCATION",
+    shell_complete=complete_by("locations"),
+    help="Where the remote tier is. Default: ask the cluster.",
+)
 @catalog_options
 @storage_option
 @click.option("--prefer", type=click.Choice(["broker", "store"]), default="broker", show_default=True)
@@ -91,7 +104,7 @@ def locate(
     offset: int,
     live: LiveChoice,
     location: str | None,
-    make_catalog: Callable[[], Catalog],
+    make_catalog: Callable[..., Catalog],
     storage_options: tuple[str, ...],
     prefer: str,
     form: str,
@@ -106,10 +119,12 @@ def locate(
     from segreader.plan.request import Request
     from segreader.stored.source import Catalog, open_source
 
-    catalog = make_catalog()
+    place, location, _ = find_place(location)
+    catalog = make_catalog(place)
     source = None
     if location is not None or catalog != Catalog():
-        source = open_source(location, storage_options=parse_options(storage_options), catalog=catalog)
+        options: Mapping[str, object] = parse_options(storage_options)
+        source = open_source(location, storage_options=place.options(options) if place else options, catalog=catalog)
     cluster = _open(live)
     try:
         request = Request(topic=topic, prefers_store=prefer == "store")
