@@ -135,7 +135,7 @@ def _extent(one: ReportedSegment, axis: Axis) -> tuple[float, float]:
 
 
 def _marks(partition: ReportedPartition, axis: Axis) -> Iterable[Mark]:
-    places = _Places(partition, axis)
+    places = _OffsetPlaces(partition, axis)
     for gap in partition.gaps:
         start, stop = places.x(gap.start), places.x(gap.stop)
         kind = "compacted" if gap.is_compaction else "gap"
@@ -150,7 +150,7 @@ def _marks(partition: ReportedPartition, axis: Axis) -> Iterable[Mark]:
         yield Mark(0.0 if base is None else places.x(base), 0.0, "incomplete", text)
 
 
-class _Places:
+class _OffsetPlaces:
     """Where offsets of a partition are: along time, where the segments around them end and begin."""
 
     def __init__(self, partition: ReportedPartition, axis: Axis) -> None:
