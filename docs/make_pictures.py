@@ -1,4 +1,4 @@
-"""Makes the pictures of the documentation: what a program shows of a bucket that is built for it.
+"""Makes the pictures of the documentation: what a program or a terminal shows of a bucket that is built for it.
 
 python -m docs.make_pictures           # all of them
 python -m docs.make_pictures report    # one
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from docs.terminal import in_terminal, picture_of
 from segreader.format.compression import Codec
 from segreader.plan.cost import parse_prices
 from segreader.report.model import read_report
@@ -138,7 +140,29 @@ def report_picture(picture: Path, *, is_dark: bool = False) -> None:
         photograph(page, picture, 1200, 1830, is_dark=is_dark)
 
 
-PICTURES: Final[Mapping[str, Callable[[Path], None]]] = {"report.png": report_picture}
+def _terminal_picture(*commands: str, columns: int = 120) -> Callable[[Path], None]:
+    """What makes a picture of a terminal in which commands are typed in ``make_bucket``'s directory."""
+
+    def make(picture: Path) -> None:
+        with TemporaryDirectory() as place:
+            make_bucket(Path(place) / "tiered")
+            shown = {
+                typed: in_terminal(*shlex.split(typed)[1:], columns=columns, place=Path(place)) for typed in commands
+            }
+        picture.write_text(picture_of(shown, columns, picture.stem))
+
+    return make
+
+
+PICTURES: Final[Mapping[str, Callable[[Path], None]]] = {
+    "report.png": report_picture,
+    "ls.svg": _terminal_picture("segreader ls tiered --sort growth", "segreader ls tiered orders"),
+    "plan.svg": _terminal_picture(
+        "segreader plan tiered payments --price get_per_1000=0.0004 --price gib_out=0.09 --price currency=USD",
+        columns=110,
+    ),
+    "verify.svg": _terminal_picture("segreader verify tiered", columns=110),
+}
 """Each picture's file in docs/images, and what makes it."""
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from corpus import CORPUS
-from terminals import in_terminal
 
+from docs.terminal import in_terminal
 from segreader.cli.main import main
 from segreader.cli.row_writer import ValueTexts, row_writer
 from segreader.cli.table import (
