@@ -15,11 +15,12 @@ from segreader.storage.target.bucket import PART_SIZE
 
 PAGE = Path(__file__).parent / "how-to" / "sizing.md"
 TERABYTES = (1, 40, 400)
-TASKS_CPU = 5.61 - 0.57
-JVM_CPU = 0.57
-"""CPU seconds per GB of columns, 100 B zstd, the dearest of the four topics in 2026-11-21-spark.md."""
-WRITTEN = 77 / 400
-"""Bytes of Parquet per byte of columns, of the same measurement."""
+MEASURED = "2026-11-28"
+LOCAL_CPU, SPARK_CPU = 4.62, 4.40
+"""CPU seconds per GB of columns of each engine to plain files: of its dearest topic in the results."""
+WRITTEN_MB, COLUMNS_MB = 192, 1070
+WRITTEN = WRITTEN_MB / COLUMNS_MB
+"""Bytes of Parquet per byte of columns, 100 B zstd, of the same measurement."""
 GET, PUT, VCPU_HOUR = 0.0004 / 1000, 0.005 / 1000, 0.045
 """Dollars, as examples."""
 BUSY = 0.8
@@ -38,8 +39,8 @@ class Engine:
 
 
 ENGINES = (
-    Engine("local", 1, TASKS_CPU),
-    Engine("spark", 10, TASKS_CPU + JVM_CPU),
+    Engine("local", 1, LOCAL_CPU),
+    Engine("spark", 10, SPARK_CPU),
 )
 
 
@@ -82,8 +83,8 @@ def page() -> str:
     tables = "\n\n".join(map(table, ENGINES))
     return f"""# How large a backfill is
 
-Computed by `python -m docs.make_sizing` from CPU measured on 2026-11-21
-([results](../../benchmarks/results/2026-11-21-spark.md)); a test checks that this page is what the program writes.
+Computed by `python -m docs.make_sizing` from CPU measured on {MEASURED}, with each engine
+([results](../../benchmarks/results/{MEASURED}-backfill.md)); a test checks that this page is what the program writes.
 Nothing of these sizes was run. The prices are examples of 2026-11-24: ${GET * 1000:g} for 1,000 GET,
 ${PUT * 1000:g} for 1,000 PUT, ${VCPU_HOUR:g} for a vCPU hour, and nothing for traffic inside a region.
 `segreader backfill --dry-run --prices` computes the reading of your own topics with your own prices.
@@ -106,8 +107,9 @@ network than shown here, and the same CPU.
 | requests, $ | GET and PUT x their prices |
 | machines, $ | hours x vCPUs x the price of a vCPU hour |
 
-- **CPU** is that of records of 100 bytes in zstd, the dearest of the four topics measured: {TASKS_CPU:.2f} s/GB in the
-  tasks, and {JVM_CPU} s/GB in Spark's JVM. That the local engine takes what the tasks take is an assumption.
+- **CPU** is what an engine took of 1 GB in zstd to plain files, with records of 100 bytes or of 1 KiB, whichever took
+  more: {LOCAL_CPU:.2f} s/GB with the local engine, the start of two workers included, and {SPARK_CPU:.2f} s/GB with
+  Spark's, its JVM included, whose processes were there already.
 - **The network** decides the hours here, for bytes are counted uncompressed. Of segments compressed to a fifth, the CPU
   decides: divide the vCPU hours by the vCPUs, and by {BUSY}.
 - **{BUSY} of the cores' time** is an assumption. So is that the last tasks do not wait for one another: one partition's

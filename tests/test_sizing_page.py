@@ -7,7 +7,7 @@ from pages import generator
 from segreader.plan.cost import RANGE_SIZE
 
 SIZING = generator("make_sizing")
-RESULTS = SIZING.PAGE.parents[2] / "benchmarks/results/2026-11-21-spark.md"
+RESULTS = SIZING.PAGE.parents[2] / f"benchmarks/results/{SIZING.MEASURED}-backfill.md"
 
 
 def test_the_page_is_what_the_program_writes() -> None:
@@ -17,9 +17,9 @@ def test_the_page_is_what_the_program_writes() -> None:
 
 def test_its_figures_are_those_of_the_results() -> None:
     text = RESULTS.read_text(encoding="utf-8")
-    assert f"5.61, {SIZING.JVM_CPU}" in text
-    assert round(SIZING.TASKS_CPU + SIZING.JVM_CPU, 2) == 5.61
-    assert "0.4 GB of columns: 77 MB by the sink" in text
+    assert f"Dearest of them: local engine {SIZING.LOCAL_CPU:.2f}, Spark engine {SIZING.SPARK_CPU:.2f}" in text
+    assert f"Written: {SIZING.WRITTEN_MB} MB by ours" in text
+    assert f"{SIZING.COLUMNS_MB / 1000:.2f} and 1.01 GB of columns" in text
 
 
 def test_a_row_follows_its_formulae() -> None:
