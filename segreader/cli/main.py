@@ -78,8 +78,9 @@ Write Parquet:
   segreader backfill --location s3://logs/tiered --topic orders --target s3://lake/orders
 
 \b
-Ask questions in SQL (needs DuckDB):
-  segreader sql "select partition, count(*) from topic('s3://logs/tiered', 'orders') group by 1"
+Ask questions in SQL (needs DuckDB), once or one after the other:
+  segreader sql --at s3://logs/tiered "select partition, count(*) from orders group by 1"
+  segreader shell s3://logs/tiered
 
 Results go to stdout, everything else to stderr. Exit codes: 0 fine, 1 findings (damage was skipped or shown),
 2 usage, 3 not found or denied, 4 storage failed, 5 data cannot be decoded, 130 interrupted, 141 pipe closed.

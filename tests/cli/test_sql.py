@@ -285,7 +285,7 @@ def test_without_duckdb_the_command_says_what_to_install(sql: Run, monkeypatch: 
     monkeypatch.setitem(sys.modules, "duckdb", None)
     code, _, err = sql("select 1")
     assert code == 2
-    assert "pip install 'duckdb>=2.0,<3'" in err
+    assert "pip install 'duckdb>=2.0,<3' 'prompt-toolkit>=3.0.48,<4'" in err
 
 
 def test_no_secret_is_in_what_is_told(sql: Run, monkeypatch: pytest.MonkeyPatch) -> None:
