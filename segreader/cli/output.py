@@ -16,8 +16,6 @@ from segreader.format.rows import ENCODINGS
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
 
 Row = Mapping[str, Any]
@@ -157,27 +155,6 @@ def console(file: IO[str] | None = None) -> Console:
 
     text = sys.stdout if file is None else file
     return Piped(file=text, width=None if text.isatty() else _WIDTH_OF_A_PIPE, highlight=False, markup=False)
-
-
-def new_table(*columns: str, **more: Any) -> Table:
-    """A rich table without lines."""
-    from rich.table import Table
-
-    return Table(*columns, box=None, pad_edge=False, header_style="dim", **more)
-
-
-def new_facts() -> Table:
-    """A rich grid of names and values."""
-    from rich.table import Table
-
-    return Table.grid(padding=(0, 2))
-
-
-def styled(text: str, style: str = "", **more: Any) -> Text:
-    """Text in a style of rich."""
-    from rich.text import Text
-
-    return Text(text, style, **more)
 
 
 def json_line(row: Row) -> str:

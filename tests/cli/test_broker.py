@@ -152,7 +152,7 @@ def test_a_plan_of_a_live_topic_draws_its_parts(cluster: FakeCluster, capsys: py
     out = capsys.readouterr().out
 
     assert "broker" in out
-    assert "0..144" in out
+    assert "txn-open-0  broker      0   144" in out
 
 
 def test_offsets_of_a_live_topic_have_the_fields_that_files_give(cluster: FakeCluster, run: Run) -> None:

@@ -89,9 +89,12 @@ def test_a_location_has_a_row_for_each_topic_id(tmp_path: Path, ls: Ls) -> None:
     write_local_tiered(tmp_path, "a", segments[:2], topic_id=OTHER_ID)
     write_broker_log(tmp_path, "b", segments)
 
-    times = {"first_indexed_timestamp": FIRST_TIMESTAMP_MS + 5, "max_timestamp": FIRST_TIMESTAMP_MS + 8}
-    common = {"is_experimental": False, "states": None}
-    of_a = {"topic": "a", "layouts": ["local-tiered"], **common}
+    times: dict[str, object] = {
+        "first_indexed_timestamp": FIRST_TIMESTAMP_MS + 5,
+        "max_timestamp": FIRST_TIMESTAMP_MS + 8,
+    }
+    common: dict[str, object] = {"is_experimental": False, "states": None}
+    of_a: dict[str, object] = {"topic": "a", "layouts": ["local-tiered"], **common}
     rows = ls.rows(tmp_path)
     assert [row.pop("bytes_per_day") for row in rows] == [
         row["size"] * 86_400_000 // (row["max_timestamp"] - row["first_indexed_timestamp"]) for row in rows

@@ -55,8 +55,8 @@ def test_topics_and_their_columns_are_shown(shell: Shell) -> None:
     assert code == 0
     assert rows["multi"] == {"topic": "multi", "partitions": 4, "segments": 12, "size": 1708699}
     shown = shell(".topics\n", "-o", "table")[1].splitlines()
-    assert shown[0].split() == ["topic", "partitions", "segments", "size"]
-    assert ["multi", "4", "12", "1.6", "MiB"] in [line.split() for line in shown]
+    assert shown[0].split() == ["topic", "partitions", "segments", "size", "(KiB)"]
+    assert ["multi", "4", "12", "1,668.7"] in [line.split() for line in shown]
     schema = shell(".schema multi\n")[1].splitlines()
     assert ["multi", "offset", "BIGINT"] in [line.split() for line in schema]
     every = shell(".schema\n")[1].splitlines()

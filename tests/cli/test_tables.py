@@ -33,7 +33,7 @@ from segreader.testing.records import ProducerRecord
 
 REMOTE = CORPUS / "tv2" / "remote"
 LOG = next(REMOTE.glob("kafka-tiered-storage/nulls-0-*/*.log"))
-COMMANDS = {
+COMMANDS: dict[str, list[object]] = {
     "ls topics": ["ls", REMOTE],
     "ls partitions": ["ls", REMOTE, "multi"],
     "plan": ["plan", CORPUS / "cluster" / "remote", "diverged-mid"],
@@ -155,7 +155,8 @@ def test_a_column_of_sizes_has_one_unit_in_which_each_can_be_read(
 def test_no_value_an_empty_one_bytes_and_text_never_look_the_same() -> None:
     values = [None, b"", b"\x00\xff", b"NULL", b'""', b'"NULL"', b"0x00ff", b"0x", b"text", b" text", b"text ", b"null"]
 
-    shown = [cell.text if isinstance(cell, Marked) else cell for cell in map(bytes_cell, values)]
+    found = [bytes_cell(value) for value in values]
+    shown = [cell.text if isinstance(cell, Marked) else cell for cell in found]
 
     assert len(set(shown)) == len(values)
     assert shown[:3] == ["NULL", '""', "0x00ff"]
@@ -170,9 +171,13 @@ def test_every_command_shows_them_alike(command: str, tmp_path: Path, capsys: py
     )
     query = f"select \"offset\", key, value from topic('{tmp_path}', 't', decode := 'blob')"
     log = next(directory.glob("*.log"))
-    arguments = {"cat": ["cat", tmp_path], "sql": ["sql", query], "dump": ["dump", "--records", log]}[command]
+    commands: dict[str, list[object]] = {
+        "cat": ["cat", tmp_path],
+        "sql": ["sql", query],
+        "dump": ["dump", "--records", log],
+    }
 
-    assert main([*map(str, arguments), "-o", "table"]) == 0
+    assert main([*map(str, commands[command]), "-o", "table"]) == 0
 
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     found = [row[row.index("k") + 1] for row in rows if "k" in row]

@@ -19,16 +19,13 @@ from segreader.cli.options import (
     storage_option,
 )
 from segreader.cli.output import (
-    console,
     debug_option,
-    new_facts,
-    new_table,
     output_option,
     print_rows,
     printable,
     shown_size,
-    styled,
 )
+from segreader.cli.table import Column, fixed, number, print_facts, print_table
 
 if TYPE_CHECKING:
     from segreader.live.cluster import Cluster
@@ -163,18 +160,29 @@ def _marks(cluster: Cluster, topics: tuple[str, ...], shows_all: bool) -> Iterat
 
 
 def _print_marks(rows: list[Row]) -> None:
-    columns = ("partition", "remote", "log start", "local start", "last tiered", "end", "last stable", "leader")
-    table = new_table(*columns)
-    for row in rows:
-        table.add_row(
-            f"{row['topic']}-{row['partition']}",
-            {True: "yes", False: "no", None: "?"}[row["remote_storage"]],
-            *("?" if row[name] is None else str(row[name]) for name in ("log_start", "local_start", "last_tiered")),
-            str(row["end"]),
-            str(row["last_stable"]),
-            f"{row['leader_id']} (epoch {row['leader_epoch']})",
-        )
-    console().print(table)
+    print_table(
+        (
+            Column("partition"),
+            fixed("remote"),
+            number("log start"),
+            number("local start"),
+            number("last tiered"),
+            number("end"),
+            number("last stable"),
+            fixed("leader"),
+        ),
+        [
+            (
+                f"{row['topic']}-{row['partition']}",
+                {True: "yes", False: "no", None: "?"}[row["remote_storage"]],
+                *("?" if row[name] is None else str(row[name]) for name in ("log_start", "local_start", "last_tiered")),
+                str(row["end"]),
+                str(row["last_stable"]),
+                f"{row['leader_id']} (epoch {row['leader_epoch']})",
+            )
+            for row in rows
+        ],
+    )
 
 
 def _located_row(found: LocatedOffset) -> Row:
@@ -186,9 +194,11 @@ def _located_row(found: LocatedOffset) -> Row:
 
 
 def _print_fields(rows: list[Row]) -> None:
-    table = new_facts()
-    for name, value in rows[0].items():
-        if value is not None:
-            shown = f"{value} ({shown_size(value)})" if name == "size" else str(value)
-            table.add_row(styled(name.replace("_", " "), "dim"), styled(printable(shown, 1000), overflow="fold"))
-    console().print(table)
+    print_facts(
+        (
+            name.replace("_", " "),
+            printable(f"{value} ({shown_size(value)})" if name == "size" else str(value), None),
+        )
+        for name, value in rows[0].items()
+        if value is not None
+    )

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from segreader.cli.output import console, debug_option, new_table, output_option, print_rows, say
+from segreader.cli.output import debug_option, output_option, print_rows, say
+from segreader.cli.table import Column, print_table
 
 _EPILOG = """\b
 A place is a section of ~/.config/segreader.toml:
@@ -57,8 +58,15 @@ def places(form: str) -> None:
 def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     if not rows:
         return
-    table = new_table("place", "location", "brokers", "schemas")
-    for row in rows:
-        name = f"{row['place']} (SEGREADER_AT)" if row["is_default"] else row["place"]
-        table.add_row(name, row["location"], row["bootstrap_servers"] or "", row["schemas"] or "")
-    console().print(table)
+    print_table(
+        (Column("place"), Column("location"), Column("brokers"), Column("schemas")),
+        [
+            (
+                f"{row['place']} (SEGREADER_AT)" if row["is_default"] else row["place"],
+                row["location"] or "",
+                row["bootstrap_servers"] or "",
+                row["schemas"] or "",
+            )
+            for row in rows
+        ],
+    )

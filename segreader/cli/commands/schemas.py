@@ -20,9 +20,7 @@ from segreader.cli.options import (
     storage_option,
 )
 from segreader.cli.output import (
-    console,
     debug_option,
-    new_table,
     output_option,
     print_rows,
     printable,
@@ -31,6 +29,7 @@ from segreader.cli.output import (
     shown_number,
     shown_time,
 )
+from segreader.cli.table import Column, fixed, number, print_table
 
 if TYPE_CHECKING:
     from segreader.read.base_scan import BaseScan
@@ -309,22 +308,35 @@ def _row(use: SchemaUse) -> Row:
 
 def _print_table(rows: Sequence[Row]) -> None:
     """Print rows as a table, with what changed below each."""
-    table = new_table("id", "schema", "records", "partition: offsets", "from", "to", "changes")
+    lines = []
     for row in rows:
         subject = "" if row["subject"] is None else f"{row['subject']} v{row['version']}"
-        table.add_row(
+        offsets, changes = _offsets(row["partitions"]), [printable(one["text"], None) for one in row["changes"] or ()]
+        first = [
             row["id"] or f"({row['kind']})",
             printable(subject),
             shown_number(row["records"]),
-            _offsets(row["partitions"]),
             shown_time(row["first_timestamp"]),
             shown_time(row["last_timestamp"]),
-            "\n".join(printable(one["text"], 100) for one in row["changes"] or ()),
-        )
-    console().print(table)
+        ]
+        for at in range(max(1, len(offsets), len(changes))):
+            beside = ("".join(offsets[at : at + 1]), "".join(changes[at : at + 1]))
+            lines.append([*(first if at == 0 else [""] * len(first)), *beside])
+    print_table(
+        (
+            fixed("id"),
+            Column("schema"),
+            number("records"),
+            fixed("from"),
+            fixed("to"),
+            Column("partition: offsets"),
+            Column("changes"),
+        ),
+        lines,
+    )
 
 
-def _offsets(partitions: Sequence[Row]) -> str:
+def _offsets(partitions: Sequence[Row]) -> list[str]:
     lines = [f"{one['partition']}: {one['first_offset']} to {one['last_offset']}" for one in partitions]
     more = len(lines) - _MOST_PARTITIONS
-    return "\n".join(lines if more <= 0 else [*lines[:_MOST_PARTITIONS], f"and {more} more"])
+    return lines if more <= 0 else [*lines[:_MOST_PARTITIONS], f"and {more} more"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from segreader.cli.output import console, debug_option, output_option, write_json_rows
+from segreader.cli.output import debug_option, output_option, write_json_rows
+from segreader.cli.table import print_facts
 
 _PACKAGES = ("pyarrow", "lz4", "zstandard", "cramjam", "isal", "crc32c", "fsspec", "msgspec", "pyspark")
 
@@ -42,7 +43,7 @@ def version(form: str) -> None:
     if form != "table":
         write_json_rows([facts], form)
         return
-    out = console()
-    for name, value in facts.items():
-        absent = "none" if name == "codecs" else "not installed"
-        out.print(f"{'segreader' if name == 'version' else name:<11}{value or absent}")
+    print_facts(
+        ("segreader" if name == "version" else name, value or ("none" if name == "codecs" else "not installed"))
+        for name, value in facts.items()
+    )

@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import Final
 
 from segreader.cli.exit_codes import ExitCode, describe
-from segreader.cli.output import console, new_table, say, shown_size, stdout, styled
+from segreader.cli.output import say, stdout
 from segreader.cli.shell.completion import COMMANDS, MODES
 from segreader.cli.shell.session import RowForm, SqlSession
 from segreader.cli.shell.statements import Statement, StatementKind, is_complete
+from segreader.cli.table import ByteUnit, Column, Screen, number, print_facts, print_table
 from segreader.errors import OptionError, SegreaderError
 from segreader.storage.signed_url import redact
 
@@ -103,20 +104,21 @@ class Dialogue:
 
             write_json_rows(({"topic": name, **known} for name, known in rows), "ndjson")
             return
-        table = new_table("topic", "partitions", "segments", "size")
-        for name, known in rows:
-            size = known.get("size")
-            shown = [str(known.get("partitions", "")), str(known.get("segments") or "")]
-            table.add_row(styled(name), *shown, "" if size is None else shown_size(size))
-        console().print(table)
+        unit = ByteUnit.of(known.get("size") for _, known in rows)
+        print_table(
+            (Column("topic"), number("partitions"), number("segments"), number(f"size ({unit.name})")),
+            [
+                (name, str(known.get("partitions", "")), str(known.get("segments") or ""), unit.text(known.get("size")))
+                for name, known in rows
+            ],
+        )
 
     def _schema(self, name: str) -> None:
         names = [name.strip('"')] if name else list(self.session.tables.names)
-        table = new_table("table", "column", "type")
-        for one in names:
-            for column, kind in self.session.columns_of(one):
-                table.add_row(styled(one), styled(column), styled(kind))
-        console().print(table)
+        print_table(
+            (Column("table"), Column("column"), Column("type")),
+            [(one, column, kind) for one in names for column, kind in self.session.columns_of(one)],
+        )
 
     def _export(self, rest: str) -> None:
         path, _, query = rest.partition(" ")
@@ -141,12 +143,10 @@ class Dialogue:
         say(f"{path}: {outcome}")
 
     def _help(self) -> None:
-        table = new_table("command", "")
-        for name, text in COMMANDS.items():
-            words, _, what = text.rpartition("  ")
-            table.add_row(styled(f"{name} {words}"), styled(what))
-        console().print(table)
-        console().print(
+        screen = Screen.of()
+        commands = [(name, *text.rpartition("  ")) for name, text in COMMANDS.items()]
+        print_facts([(f"{name} {words}", what) for name, words, _, what in commands], screen)
+        screen.line(
             "Every topic is a table by its name. A statement ends with a semicolon, on as many lines as it takes."
         )
 

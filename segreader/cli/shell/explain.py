@@ -130,22 +130,22 @@ def print_cost(cost: QueryCost, prices: PriceTable | None, form: str, file: IO[b
 
 def _print_tables(cost: QueryCost, prices: PriceTable | None) -> None:
     from segreader.cli.commands.plan import cost_facts, print_plan
-    from segreader.cli.output import console, printable, styled
-    from segreader.cli.table import print_facts
+    from segreader.cli.output import printable
+    from segreader.cli.table import Screen, print_facts
 
-    out = console()
+    screen = Screen.of()
     for number, read in enumerate(cost.reads):
         which = f" ({number + 1} of {len(cost.reads)})" if len(cost.reads) > 1 else ""
-        out.print(styled(f"read of {printable(read.name)}{which}, at most", "bold"))
+        screen.line(f"read of {printable(read.name)}{which}, at most", "bold")
         print_plan(read.plan, replace(read.cost, prices=prices), {}, has_splits=False)
-        out.print()
+        screen.line("")
     if len(cost.reads) != 1:
-        out.print(styled("all reads" if cost.reads else "no topic is read", "bold"))
+        screen.line("all reads" if cost.reads else "no topic is read", "bold")
         if cost.reads:
-            print_facts(cost_facts(cost.total(prices)))
-        out.print()
+            print_facts(cost_facts(cost.total(prices)), screen)
+        screen.line("")
     if cost.engine:
-        out.print(styled(cost.engine.rstrip()), soft_wrap=True)
+        screen.line(cost.engine.rstrip())
 
 
 @contextmanager
