@@ -297,11 +297,10 @@ class TypedRecordTexts:
         plain, typed = split_typed(batch)
         values = {side: python_values(column) for side, column in typed.items()}
         kept = {name: batch.column(name).to_pylist() for name in self._kept}
-        names = {int(kind): kind.java_name for kind in TimestampType}
         for at, row in enumerate(iter_rows(row_columns(plain))):
             topic, partition, offset, time_ms, kind, epoch, key, value, headers = row
             shown = {"topic": topic, "partition": partition, "offset": offset, "timestamp": time_ms}
-            shown |= {"timestamp_type": names[kind], "leader_epoch": epoch, "key": key, "value": value}
+            shown |= {"timestamp_type": _TYPE_NAMES[kind], "leader_epoch": epoch, "key": key, "value": value}
             for side, some in values.items():
                 shown[side] = _plain(self._shapes[side](some[at]), self._encode[side])
             shown["headers"] = [self._header(name, data) for name, data in headers]
@@ -341,7 +340,8 @@ def _shape(field: pa.Field) -> Callable[[Any], Any]:
 
 
 class ValueTexts:
-    """Rows of any columns as text. With ``auto``, base64 is named in a field beside the bytes, as for records.
+    """Rows of any columns as text. With ``auto``, base64 is named in a field beside the bytes, as for records, and as
+    there ``timestamp_type`` has names.
 
     Args:
         schema: of the rows; texts that are JSON have Arrow's mark of it.
@@ -352,7 +352,7 @@ class ValueTexts:
         self._schema, self._encode, self._is_auto = schema, ENCODINGS[encoding], encoding == "auto"
         self._encoding = encoding
         self._shapes, self._line = [_shape(field) for field in schema], exact_encoder()
-        self.columns = [Column(field.name, _fit(field.type)) for field in schema]
+        self.columns = [Column(field.name, Fit.FIXED if _has_names(field) else _fit(field.type)) for field in schema]
 
     def json(self, batch: pa.RecordBatch, end: bytes) -> Iterator[bytes]:
         lines = []
@@ -403,7 +403,7 @@ class ValueTexts:
 
     @staticmethod
     def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-        return zip(*map(_values, batch.columns), strict=True)
+        return zip(*map(_values, batch.columns, batch.schema), strict=True)
 
 
 def distinct(schema: pa.Schema) -> pa.Schema:
@@ -463,9 +463,19 @@ def _plain(value: Any, encode: Encode, *, is_named: bool = False, is_exact: bool
     return value if is_exact and type(value).__name__ == "Raw" else str(value)
 
 
-def _values(column: pa.Array) -> list[Any]:
+_TYPE_NAMES = {int(kind): kind.java_name for kind in TimestampType}
+
+
+def _has_names(field: pa.Field) -> bool:
+    """Whether a column is that of records which says by a number where their timestamps are from."""
+    return field.name == "timestamp_type" and bool(pa.types.is_integer(field.type))
+
+
+def _values(column: pa.Array, field: pa.Field) -> list[Any]:
     """The values of a column as Python has them; a time that no calendar reaches stays a number."""
     kind = column.type
+    if _has_names(field):
+        return [_TYPE_NAMES.get(one, one) for one in column.to_pylist()]
     if not pa.types.is_timestamp(kind):
         return python_values(column)
     return [_time(one, _PER_SECOND[kind.unit], kind.tz is not None) for one in column.cast(pa.int64()).to_pylist()]
