@@ -289,7 +289,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 _READ_AT_ONCE: Final = 200
 _PER_PAGE: Final = 1000
 _WINDOW: Final = 30.0
-_BAR: Final = 20
+_BAR: Final = 10
 _SELDOM: Final = 30.0
 _OFTEN: Final = 1.0
 _TASK: Final = 8 << 20
@@ -325,14 +325,15 @@ class ProgressWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.entries = dict(known)
-        self._target, self._plan, self._tell = target, plan, tell or self._tell_stderr
+        self._target, self._plan, self._tell = target, plan, tell
         self._every, self._clock = every, clock
         self._ids = {done_name(split.id): split.id for split in plan.splits}
         self._sizes = {split.id: split.size for split in plan.splits}
         self._done = set(known)
         self._bytes = sum(entry.size for entry in known.values())
         # when how many bytes and how many splits were done: one for each look that found more, and the first
-        self._seen = deque([(clock(), self._bytes, len(known))])
+        self._began = clock()
+        self._seen = deque([(self._began, self._bytes, len(known))])
         self._told = time.monotonic()
         self._is_open = False
         self._stop = threading.Event()
@@ -369,34 +370,39 @@ class ProgressWatch:
                 self.entries[split_id] = entry
         return self.line()
 
-    def line(self) -> str:
-        """Splits, bytes, records, files, the rate of the last half minute, and the time that is left."""
+    def line(self, width: int | None = None) -> str:
+        """Splits, bytes, records, files, the rate of the last half minute, and the time that is left; so far none of
+        it is known, the time since the start.
+
+        Args:
+            width: characters that there are: where it does not fit, files and records are left out.
+        """
         now, total = self._clock(), self._plan.size
         if len(self._done) > self._seen[-1][2]:
             self._seen.append((now, self._bytes, len(self._done)))
         while len(self._seen) > 2 and self._seen[1][0] <= self._seen[-1][0] - _WINDOW:
             self._seen.popleft()
         (began, before, few), (last, done, many) = self._seen[0], self._seen[-1]
-        records = sum(entry.records for entry in self.entries.values())
-        files = sum(len(entry.files) for entry in self.entries.values())
-        more = "+" if len(self.entries) < len(self._done) else ""
-        parts = [
-            f"{len(self._done):,} of {len(self._plan.splits):,} splits",
-            f"{shown_bytes(done)} of {shown_bytes(total)}",
-            f"{records:,}{more} records",
-            f"{files:,}{more} files",
-        ]
-        if len(self._done) == len(self._plan.splits):
-            return ", ".join([*parts, "finishing"])
-        if many > few and last > began:
-            to_come = len(self._plan.splits) - many
+        to_come = len(self._plan.splits) - many
+        parts = [f"{many:,} of {len(self._plan.splits):,} splits", f"{shown_bytes(done)} of {shown_bytes(total)}"]
+        if not to_come:
+            ends = ["finishing"]
+        elif many > few and last > began:
             work = (done - before + (many - few) * _TASK) / (last - began)
             # since the last split was done, others have gone on
             left = (total - done + to_come * _TASK) / work - (now - last)
             waits = f"the last {shown_count(to_come, 'split')} to come"
             rate = f"{shown_bytes((done - before) / (last - began))}/s"
-            parts += [rate, f"{shown_seconds(left)} left" if left >= _SHORTEST else waits]
-        return ", ".join(parts)
+            ends = [rate, f"{shown_seconds(left)} left" if left >= _SHORTEST else waits]
+        else:
+            ends = [f"{shown_seconds(now - self._began)} so far"]
+        entries = self.entries.values()
+        numbers = {"record": sum(one.records for one in entries), "file": sum(len(one.files) for one in entries)}
+        is_all = len(entries) == len(self._done)
+        counts = [shown_count(n, noun) if is_all else f"{n:,}+ {noun}s" for noun, n in numbers.items()]
+        while width is not None and counts and len(", ".join([*parts, *counts, *ends])) > width:
+            counts.pop()
+        return ", ".join([*parts, *counts, *ends])
 
     @property
     def pause(self) -> float:
@@ -404,26 +410,26 @@ class ProgressWatch:
         return max(self._every, -(-len(self._done) // _PER_PAGE))
 
     def _watch(self) -> None:
-        is_drawn = self._tell == self._tell_stderr and sys.stderr.isatty()
+        is_drawn = self._tell is None and sys.stderr.isatty()
+        tell = self._tell or (self._draw if is_drawn else self._tell_seldom)
         next_look = time.monotonic() + self.pause
         while not self._stop.wait(min(_OFTEN, self.pause) if is_drawn else self.pause):
             try:
-                if is_drawn and time.monotonic() < next_look:
-                    self._tell(self.line())
-                    continue
-                self._tell(self.look())
+                if not is_drawn or time.monotonic() >= next_look:
+                    next_look = time.monotonic() + self.pause
+                    self.look()
+                tell(self.line(shutil.get_terminal_size().columns - _BAR - 4 if is_drawn else None))
             except SegreaderError:
                 pass  # it only tells: the job itself meets what is wrong
-            next_look = time.monotonic() + self.pause
 
-    def _tell_stderr(self, line: str) -> None:
-        if sys.stderr.isatty():
-            filled = _BAR * self._bytes // self._plan.size if self._plan.size else _BAR
-            bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] "
-            width = shutil.get_terminal_size().columns - 1
-            print(f"\r\x1b[K{bar}{line}"[: width + len("\r\x1b[K")], end="", file=sys.stderr, flush=True)
-            self._is_open = True
-        elif time.monotonic() - self._told >= _SELDOM:
+    def _draw(self, line: str) -> None:
+        filled = _BAR * self._bytes // self._plan.size if self._plan.size else _BAR
+        text = f"[{'#' * filled}{'.' * (_BAR - filled)}] {line}"[: shutil.get_terminal_size().columns - 1]
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        self._is_open = True
+
+    def _tell_seldom(self, line: str) -> None:
+        if time.monotonic() - self._told >= _SELDOM:
             self._told = time.monotonic()
             print(line, file=sys.stderr, flush=True)
 

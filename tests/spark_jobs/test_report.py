@@ -349,11 +349,24 @@ def test_a_terminal_is_told_each_second_though_looks_are_seldom(
     monkeypatch.setattr("spark_jobs.report._OFTEN", 0.01)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    watch, target, _ = watch_of(4, every=3600)
+    now = iter(range(1000))
+    watch, target, _ = watch_of(4, every=3600, clock=lambda: next(now))
     with watch:
         time.sleep(0.5)
     assert target.pages == 0
-    assert capsys.readouterr().err.count("0 of 4 splits") > 1
+    shown = capsys.readouterr().err.split("\r\x1b[K")
+    assert shown[1:3] == [
+        f"[..........] 0 of 4 splits, 0 bytes of 4.0 MiB, 0 records, 0 files, {second} s so far" for second in (1, 2)
+    ]
+
+
+def test_a_narrow_terminal_has_the_time_left_and_no_counts() -> None:
+    now = [0.0]
+    watch, target, ids = watch_of(200, clock=lambda: now[0])
+    now[0], target.done = 20, ids[:20]
+    assert watch.look() == "20 of 200 splits, 20.0 MiB of 200.0 MiB, 200 records, 0 files, 1.0 MiB/s, 3 min 00 s left"
+    assert watch.line(80) == "20 of 200 splits, 20.0 MiB of 200.0 MiB, 200 records, 1.0 MiB/s, 3 min 00 s left"
+    assert watch.line(60) == "20 of 200 splits, 20.0 MiB of 200.0 MiB, 1.0 MiB/s, 3 min 00 s left"
 
 
 def test_a_terminal_has_one_line_with_a_bar_that_fits_and_is_wiped(
@@ -368,7 +381,7 @@ def test_a_terminal_has_one_line_with_a_bar_that_fits_and_is_wiped(
             time.sleep(0.01)
         time.sleep(0.1)
     shown = capsys.readouterr().err
-    assert shown.startswith("\r\x1b[K[##########..........] 2 of 4 splits, ")
+    assert shown.startswith("\r\x1b[K[#####.....] 2 of 4 splits, ")
     assert shown.endswith("\r\x1b[K")
     assert max(len(line) for line in shown.split("\r\x1b[K")) < 60
 
