@@ -94,7 +94,7 @@ def sql(
     is the topic's, unless it has an alias.
 
     SELECT, FROM, WITH, PIVOT, UNPIVOT, SHOW TABLES, DESCRIBE and SUMMARIZE are run. EXPLAIN tells what a query would
-    read, and what that costs, before it reads anything.
+    read, and what that costs, without reading a record.
 
     Key and value are text, so that value->>'$.id' works on JSON; decode := 'blob' gives the bytes. Other arguments are
     those of segreader.scan, constants all: partitions := [0, 1], since := '-1h', until := …, offsets := '100:200',

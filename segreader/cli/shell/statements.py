@@ -145,8 +145,9 @@ def _is_query(connection: DuckDBPyConnection, text: str) -> bool:
 
 def _without_end(text: str) -> str:
     tokens = [token for token in tokens_of(text) if token.kind != "comment"]
-    last = tokens[-1] if tokens else None
-    return text[: last.start].strip() if last is not None and last.text == ";" else text.strip()
+    while tokens and tokens[-1].text == ";":
+        text = text[: tokens.pop().start]
+    return text.strip()
 
 
 def _explained(text: str) -> tuple[str, str]:
