@@ -482,7 +482,9 @@ def missing_error(
     numbers: dict[str, set[int]] = defaultdict(set)
     for one in of_topic:
         numbers[one.topic].add(one.partition)
-    shown = [f"{topic} has partition{'s' * (len(some) > 1)} {_ranges(some)}" for topic, some in sorted(numbers.items())]
+    shown = [
+        f"{topic} has partition{'s' * (len(some) > 1)} {number_ranges(some)}" for topic, some in sorted(numbers.items())
+    ]
     return ObjectNotFoundError(f"{what} is not here", source=source, hint=_some(shown) or None)
 
 
@@ -490,7 +492,7 @@ def _some(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _ranges(numbers: Iterable[int]) -> str:
+def number_ranges(numbers: Iterable[int]) -> str:
     """Numbers as people write them: ``0-3, 7``."""
     runs: list[list[int]] = []
     for number in sorted(numbers):

@@ -20,7 +20,7 @@ from segreader.broker.messages import (
     TopicMetadata,
 )
 from segreader.broker.protocol import describe
-from segreader.catalog.listing import NEWEST
+from segreader.catalog.listing import NEWEST, number_ranges
 from segreader.errors import (
     AuthorizationError,
     BrokerError,
@@ -28,6 +28,7 @@ from segreader.errors import (
     ProtocolError,
     TruncatedLogError,
     UnsupportedVersionError,
+    nearest_hint,
 )
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.isolation import IsolationLevel
@@ -56,10 +57,11 @@ def find_topic(cluster: Cluster, topic: str, topic_id: str | None = None) -> Top
             f"this user may not see topic {topic}", source=cluster.shown, code=_FORBIDDEN, hint="It needs READ on it"
         )
     if found is None or found.error == _NO_SUCH_TOPIC:
+        names = [one.name for one in cluster.metadata(None).topics if one.name is not None]
         raise ObjectNotFoundError(
             f"the cluster has no topic {topic}",
             source=cluster.shown,
-            hint="See what it has with segreader broker describe",
+            hint=nearest_hint(topic, names) or "See what it has with segreader broker describe",
         )
     if found.error:
         raise BrokerError(
@@ -90,8 +92,7 @@ def choose_partitions(topic: TopicMetadata, partitions: Collection[int] | None, 
         raise ObjectNotFoundError(
             f"topic {topic.name} has no partition {', '.join(map(str, missing))}",
             source=shown,
-            found=f"{len(there)} partitions",
-            hint="See what it has with segreader broker describe",
+            hint=f"{topic.name} has partition{'s' * (len(there) > 1)} {number_ranges(there)}",
         )
     return sorted(set(partitions))
 

@@ -28,6 +28,7 @@ from segreader.catalog.listing import (
     find_sets_without_log,
     ids_by_topic,
     list_places,
+    missing_error,
     read_place,
     refuse_two_topics,
 )
@@ -564,13 +565,10 @@ class UrlSource:
         there = sorted(groups, key=lambda one: one.order)
         wanted = asked.of_every_id
         chosen = [one for one in there if wanted.admits(one) and wanted.topic_id in (None, one.topic_id)]
-        missing = sorted(set(wanted.partitions or ()) - {one.partition for one in chosen})
-        if not chosen or missing:
-            raise ObjectNotFoundError(
-                f"partition {', '.join(map(str, missing))} is not here" if missing else "what is asked for is not here",
-                source=self.shown,
-                found=", ".join(str(one) for one in there[:8]),
-            )
+        have = {one.partition for one in chosen}
+        if not have or not have.issuperset(wanted.partitions or ()):
+            error = missing_error(there, have, self.shown, wanted)
+            raise error or ObjectNotFoundError("what is asked for is not here", source=self.shown)
         lacking = find_sets_without_log(self.store, segments, topic=asked.topic, partition=only)
         return {
             one: PartitionLog(one, tuple(groups[one]), "urls", tuple(lost for whose, lost in lacking if whose == one))

@@ -7,7 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from corpus import CORPUS
+from corpus import CORPUS, case
+from fake_cluster import FakeCluster, of_corpus
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.main import main
@@ -71,3 +72,16 @@ def test_a_command_with_a_slip_in_its_name_is_named(capsys: pytest.CaptureFixtur
 
 def test_an_option_with_a_slip_in_its_name_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'--limitt'. Did you mean '--limit'" in said(capsys, "cat", REMOTE, "--limitt", "3")[1]
+
+
+def test_a_cluster_is_asked_which_topic_was_meant(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeCluster({"multi": {partition: of_corpus(case("tv2", "multi"), partition) for partition in range(4)}})
+    # The importing module first: imported behind the other line it would keep the fake for ever.
+    monkeypatch.setattr("segreader.live.scan.KafkaCluster", lambda *_: fake)
+    monkeypatch.setattr("segreader.live.cluster.KafkaCluster", lambda *_: fake)
+    arguments = ["offsets", "kafka://b:9092"]
+
+    assert said(capsys, *arguments, "mutli")[1].endswith("the cluster has no topic mutli. Did you mean multi?\n")
+    assert said(capsys, *arguments, "multi/7")[1].endswith("topic multi has no partition 7. multi has partitions 0-3\n")
