@@ -38,7 +38,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-backfill bench-storage bench-values bench-spark bench-kafka bench-spark-values bench-broker bench-loader test-asan mutants wheel release clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-backfill bench-storage bench-values bench-spark bench-kafka bench-spark-values bench-broker bench-loader bench-published test-asan mutants wheel release clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -162,6 +162,11 @@ bench-spark-values: $(OLDEST)/.made java  ## measure typed rows against Spark's 
 
 bench-broker: $(VENV)/.dev java  ## measure the gateway and our client on real brokers, beside confluent-kafka
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.broker $(BENCH)
+
+bench-published: $(OLDEST)/.made java  ## measure readers of a tiered topic, its broker and a hot consumer beside them; draw the figure
+	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
+		SEGREADER_KERNEL=native $(OLDEST)/bin/python -m benchmarks.published $(BENCH)
+	$(BIN)/python -m docs.make_chart
 
 bench-loader: $(VENV)/.dev java  ## measure loaders beside a plain scan, and tables beside a consumer and Parquet
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.loader $(BENCH)

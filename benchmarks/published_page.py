@@ -1,0 +1,237 @@
+"""The turns of ``benchmarks.published`` as they are kept, what they come to, and the page that says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+SPARK_KAFKA, CONFLUENT, SEGREADER, SPARK_SEGREADER = (
+    "Spark's kafka source",
+    "confluent-kafka",
+    "segreader",
+    "segreader in Spark",
+)
+NOBODY = "nobody"
+SIDES = (SPARK_KAFKA, CONFLUENT, SEGREADER, SPARK_SEGREADER)
+QUIET_CORES = 0.1
+"""Other work on more than this many cores: wall times and latencies are shown, and nothing is claimed of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn of one side took.
+
+    Args:
+        round: from 0.
+        side: who read; ``nobody`` for the broker and the pair alone.
+        wall_s: from the request to the last record.
+        client_cpu_s: of the reader's processes, user and system.
+        broker_cpu_s: of the broker meanwhile, the pair's part in it.
+        hot_records: how many of the pair's records came meanwhile.
+        hot_p50_ms: from the writer's hand to the reader's, the middle of them; likewise ``hot_p99_ms``, ``hot_max_ms``.
+        other_cores: how many cores other work kept busy.
+        load: mean of the last minute as the turn began.
+    """
+
+    round: int
+    side: str
+    records: int
+    wall_s: float
+    client_cpu_s: float
+    broker_cpu_s: float
+    hot_records: int
+    hot_p50_ms: float
+    hot_p99_ms: float
+    hot_max_ms: float
+    other_cores: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A figure's middle over the rounds, its least and its most."""
+
+    middle: float
+    least: float
+    most: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Range:
+        """Of at least one value."""
+        return Range(median(values), min(values), max(values))
+
+    def __str__(self) -> str:
+        digits = 0 if self.most >= 100 else 1 if self.most >= 10 else 2
+        shown = [f"{value + 0.0:.{digits}f}" for value in (self.middle, self.least, self.most)]
+        return f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One run: its facts, and its turns."""
+
+    facts: dict[str, Any]
+    turns: tuple[Turn, ...]
+
+    @staticmethod
+    def parse(text: str) -> Published:
+        """The lines that ``python -m benchmarks.published`` leaves."""
+        facts, *turns = map(json.loads, text.splitlines())
+        return Published(facts, tuple(Turn(**one) for one in turns))
+
+    @property
+    def stored_gb(self) -> float:
+        """What each side reads, 1e9 bytes as stored."""
+        return float(self.facts["stored_bytes"]) / 1e9
+
+    @property
+    def sides(self) -> list[str]:
+        """Those that read, in the order of the page."""
+        found = {turn.side for turn in self.turns}
+        return [side for side in SIDES if side in found]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing else used the machine, so that times of the clock can be claimed."""
+        return all(turn.other_cores <= QUIET_CORES for turn in self.turns)
+
+    def of(self, side: str, value: Callable[[Turn], float]) -> Range:
+        """A figure of one side."""
+        return Range.of([value(turn) for turn in self.turns if turn.side == side])
+
+    def client_cpu(self, turn: Turn) -> float:
+        """CPU seconds of the reader for each GB."""
+        return turn.client_cpu_s / self.stored_gb
+
+    def broker_cpu(self, turn: Turn) -> float:
+        """CPU seconds of the broker for each GB, above what it uses while nobody reads."""
+        return (turn.broker_cpu_s - self.idle_rate * turn.wall_s) / self.stored_gb
+
+    def wall(self, turn: Turn) -> float:
+        """Seconds of the clock for each GB."""
+        return turn.wall_s / self.stored_gb
+
+    @property
+    def idle_rate(self) -> float:
+        """CPU seconds a second of a broker that has the pair alone."""
+        return self.of(NOBODY, lambda turn: turn.broker_cpu_s / turn.wall_s).middle
+
+
+def newest(results: Path) -> Path:
+    """The lines of the last run that is kept."""
+    return max(results.glob("*-published.jsonl"))
+
+
+def page(run: Published, name: str) -> str:
+    """Markdown of a run whose lines are in the file ``name``."""
+    facts = run.facts
+    middle, most = (f"{some([turn.other_cores for turn in run.turns]):.1f}" for some in (median, max))
+    loads = Range.of([turn.load for turn in run.turns])
+    lines = [
+        f"# What reading a tiered topic costs, {facts['at'][:10]}",
+        "",
+        f"`make bench-published BENCH='--gb {run.stored_gb:.1f} --rounds {facts['rounds']}'`, {facts['at']},"
+        f" commit {facts['commit']}.",
+        f"Every turn is a line of [{name}]({name}).",
+        "",
+        f"**{run.stored_gb:.2f} GB as stored** in the remote tier alone: {facts['records']:,} records of"
+        f" {facts['record']}, {facts['codec']}, {facts['partitions']} partitions, segments of"
+        f" {facts['segment_bytes'] >> 20} MiB; all figures are for a GB (1e9 bytes) as stored.",
+        f"{facts['rounds']} rounds: median (least to most).",
+        "",
+        "| who reads | broker CPU s/GB | client CPU s/GB | both | wall s/GB | hot p50 ms | hot p99 ms | hot max ms |"
+        " other work, cores |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        *_rows(run),
+        "",
+        *(_QUIET if run.is_quiet else _busy(middle, most, loads)),
+        "",
+        *_method(facts, run),
+        "",
+        "## Every turn",
+        "",
+        "| round | who reads | wall s | client CPU s | broker CPU s | hot records | p50 | p99 | max ms | load |"
+        " other work, cores |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        *_turns(run.turns),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_QUIET = ("No other work used more than a tenth of a core during any turn.",)
+
+
+def _busy(middle: str, most: str, loads: Range) -> list[str]:
+    return [
+        f"**The machine was not quiet.** Other work kept {middle} cores busy in the middle turn, {most} in the worst,"
+        f" at loads of {loads.least:.0f} to {loads.most:.0f}.",
+        "",
+        "- CPU per GB holds: it is counted for each process. Beside other work it is somewhat above what an idle",
+        "  machine gives, on all sides.",
+        "- **Wall times and latencies are shown and claimed for nothing.** A latency here has the wait for a core in",
+        "  it, and the row `nobody` says how long that is by itself.",
+    ]
+
+
+def _rows(run: Published) -> Iterable[str]:
+    for side in [*run.sides, NOBODY]:
+        latencies = [
+            str(run.of(side, value))
+            for value in (lambda turn: turn.hot_p50_ms, lambda turn: turn.hot_p99_ms, lambda turn: turn.hot_max_ms)
+        ]
+        costs = ["", "", "", ""]
+        if side != NOBODY:
+            costs = [
+                str(run.of(side, value))
+                for value in (
+                    run.broker_cpu,
+                    run.client_cpu,
+                    lambda turn: run.broker_cpu(turn) + run.client_cpu(turn),
+                    run.wall,
+                )
+            ]
+        busy = str(run.of(side, lambda turn: turn.other_cores))
+        yield f"| {' | '.join([side, *costs, *latencies, busy])} |"
+
+
+def _turns(turns: Iterable[Turn]) -> Iterable[str]:
+    for turn in turns:
+        yield (
+            f"| {turn.round + 1} | {turn.side} | {turn.wall_s:.1f} | {turn.client_cpu_s:.2f} | {turn.broker_cpu_s:.2f}"
+            f" | {turn.hot_records} | {turn.hot_p50_ms:.1f} | {turn.hot_p99_ms:.1f} | {turn.hot_max_ms:.0f}"
+            f" | {turn.load:.1f} | {turn.other_cores:.2f} |"
+        )
+
+
+def _method(facts: dict[str, Any], run: Published) -> list[str]:
+    return [
+        "## Method",
+        "",
+        f"- {facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}; Python {facts['python']}, PySpark"
+        f" {facts['pyspark']} (`local[2]`),",
+        f"  confluent-kafka {facts['confluent-kafka']}, pyarrow {facts['pyarrow']}, Apache Kafka {facts['broker']} with"
+        " 1 GiB of heap, segreader's native kernel.",
+        "- The remote tier is a directory (Kafka's `LocalTieredStorage`): the broker and segreader read the same files",
+        "  from the page cache. The network, TLS and the CPU of a real bucket are in the figures of neither.",
+        "- A turn is one whole read. Sides take turns in an order by chance, each in a process that stays, after",
+        "  a read of 50 MB that is not counted. The start of a JVM or of Python is in no figure.",
+        f"- Spark's kafka source: every row made and dropped (`noop`), `max.partition.fetch.bytes`"
+        f" {facts['partition_fetch_bytes'] >> 20} MiB.",
+        "- confluent-kafka: one consumer, as many bytes of a partition, 10,000 messages at a time; their contents",
+        "  are not touched.",
+        "- segreader: `scan(...).to_batches()`, every column as Arrow. segreader in Spark: `segreader.spark.read`,",
+        "  every row made and dropped. Both read the bucket and know no broker.",
+        "- The broker and the pair have one core, who reads has the other; all readers but confluent-kafka could use",
+        "  more.",
+        f"- The hot pair: a writer of {facts['hot_rate']} records of {facts['hot_bytes']} B a second to another topic"
+        " (`acks=all`, no linger), whether or not",
+        "  earlier ones have arrived, and a reader. They come before others on their core where the system allows it.",
+        "  A latency is from the writer's hand to the reader's, by one clock.",
+        f"- Broker CPU is above {run.idle_rate:.3f} s a second: what it used in the middle turn with the pair alone.",
+        "  What is left for those who ask it nothing is noise, and may be below zero.",
+        "- CPU is that of the processes, user and system, from `/proc`; other work is what all else used.",
+    ]
