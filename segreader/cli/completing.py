@@ -112,12 +112,12 @@ class _Bash(_Answers, BashComplete):
         """The script; click's own looks for the version of a bash first."""
         return self.source_template % self.source_vars()
 
-    def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is typed, and what of it there is."""
+    def complete(self) -> str:
+        """The answer; that a word is complete is said by the blank behind it."""
         line = os.environ["COMP_WORDS"]
-        words = split_arg_string(line)[1:]
-        incomplete = words.pop() if words and not line[-1:].isspace() else ""
-        return words, incomplete
+        count = len(split_arg_string(line))
+        os.environ["COMP_CWORD"] = str(count if line[-1:].isspace() else count - 1)
+        return super().complete()
 
 
 _SHELLS: Final[Mapping[str, type[ShellComplete]]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
@@ -229,7 +229,7 @@ def _listed(ctx: click.Context, text: str | None) -> Topics:
         return {}
     known = {name: ctx.params.get(name) or getattr(place, name, None) for name in _CATALOG}
     texts = tuple(ctx.params.get("storage_options") or ())
-    kept = None if texts else _Kept.of(location, known)
+    kept = None if texts else _KeptListing.of(location, known)
     if kept is not None and (found := kept.read()) is not None:
         return found
     secrets = () if place is None else place.storage_options.values()
@@ -261,14 +261,14 @@ def _listed(ctx: click.Context, text: str | None) -> Topics:
     return listed
 
 
-class _Kept:
+class _KeptListing:
     """A listing in a file of the user's own, which names topics and nothing of how they were found."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     @classmethod
-    def of(cls, location: str, known: Mapping[str, str | None]) -> _Kept:
+    def of(cls, location: str, known: Mapping[str, str | None]) -> _KeptListing:
         """That of a location as it is found: its name is a hash."""
         import hashlib
 
@@ -300,3 +300,13 @@ class _Kept:
             for old in self._file.parent.glob("topics-*"):
                 if time.time() - old.stat().st_mtime > _FORGOTTEN_S:
                     old.unlink()
+
+
+OFFERS: Final = {
+    "locations": locations,
+    "topics_and_partitions": topics_and_partitions,
+    "topics": topics,
+    "partitions": partitions,
+    "files": files,
+}
+"""What is offered for a parameter, by the name that it gives."""

@@ -33,13 +33,12 @@ _AT = "SEGREADER_AT"
 
 
 def complete_by(name: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
-    """What the shell offers for a parameter, by a function of ``segreader.cli.completing``."""
+    """What the shell offers for a parameter, by a name of ``segreader.cli.completing.OFFERS``."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        from segreader.cli import completing
+        from segreader.cli.completing import OFFERS
 
-        found: list[Any] = getattr(completing, name)(ctx, incomplete)
-        return found
+        return list(OFFERS[name](ctx, incomplete))
 
     return complete
 

@@ -49,6 +49,7 @@ def offered(home: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
 
     def asked(line: str) -> list[str]:
         monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", "0")  # and as it was afterwards
         completer = completing._SHELLS["bash"](cli, {}, "segreader", completing.VARIABLE)
         lines = completer.complete().splitlines()
         return [text.removeprefix("plain,") for text in lines]
