@@ -233,10 +233,10 @@ def _print(
             has_begun = True
             try:
                 for batch in _limited(_followed(scan) if follow else scan.to_batches(), limit):
+                    printed += batch.num_rows  # before they show: an interrupt may come as soon as they do
                     write(batch)
                     if follow:
                         file.flush()
-                    printed += batch.num_rows
                     teller.tell()
                     tick()
             except KeyboardInterrupt:
