@@ -50,7 +50,7 @@ th,td{padding:.28rem .6rem .28rem 0;vertical-align:top;border-bottom:1px solid v
 .cards dt{color:var(--quiet);font-size:.85rem}
 .cards dd{margin:0;font-size:1.25rem;font-weight:600;font-variant-numeric:tabular-nums}
 .cards small{display:block;font-size:.8rem}
-.lane{display:grid;grid-template-columns:20rem 1fr;column-gap:1rem;align-items:start;margin:.35rem 0}
+.lane{display:grid;grid-template-columns:22rem 1fr;column-gap:1rem;align-items:start;margin:.35rem 0}
 .who{font-size:.8rem;line-height:1.25;display:flex;gap:.5rem}
 .who b{min-width:1.6rem;text-align:right}
 .who span{color:var(--quiet)}
@@ -62,7 +62,7 @@ background:var(--paper);border-radius:50%;padding:0 .15rem}
 .told{grid-column:2;margin:.2rem 0 .4rem;padding:0;list-style:none;font-size:.85rem}
 #changes .told{margin-top:.6rem}
 .told li{overflow-wrap:anywhere}
-.axis{display:flex;justify-content:space-between;margin-left:21rem;font-size:.78rem;color:var(--quiet);
+.axis{display:flex;justify-content:space-between;margin-left:23rem;font-size:.78rem;color:var(--quiet);
 font-variant-numeric:tabular-nums}
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1.1rem;font-size:.85rem}
 .legend span{display:inline-flex;align-items:center;gap:.35rem}
