@@ -445,6 +445,8 @@ def _storage_options(source: str, value: object, kind: Kind | None, directory: P
                     raise _in_clear(name)
             elif reference is None and _SECRET_NAME.search(name):
                 raise _in_clear(name)
+            elif isinstance(one, Mapping):
+                raise OptionError("a table in place of a value", hint="Write each option by its own name")
         except OptionError as error:
             raise error.located(source=where) from None
         if known in found:

@@ -132,6 +132,10 @@ BAD: Mapping[str, tuple[str, str]] = {
         '[prod]\nlocation = "s3://a"\nstorage_options = {region = "a", aws_region = "b"}',
         "the storage option region is given twice",
     ),
+    "a table of a store that fsspec knows": (
+        '[prod]\nlocation = "ftp://a"\nstorage_options.client_kwargs = {a = 1}',
+        "storage_options.client_kwargs: a table in place of a value",
+    ),
     "a reference to nothing": ('[prod]\nlocation = "s3://a"\nstorage_options.secret = "env:"', "nothing follows env:"),
     "brokers' options without brokers": (
         '[prod]\nlocation = "/a"\nbroker_options."client.id" = "me"',

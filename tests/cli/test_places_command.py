@@ -10,8 +10,10 @@ import pytest
 from typed_orders import REMOTE, SAVED
 
 from segreader.cli.main import main
+from segreader.storage.signed_url import Secret
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
+from segreader.testing.stores import MemoryStore
 
 HUSH = "hush-5d20"
 
@@ -240,3 +242,24 @@ def test_sql_takes_a_place_and_segreader_at(run: Run, monkeypatch: pytest.Monkey
         assert (code, lines) == (0, ['{"n":3}']), err
     monkeypatch.setenv("SEGREADER_AT", "prod")
     assert run("sql", count.format("clicks"), "-o", "ndjson")[1] == ['{"n":1}']
+
+
+def test_a_store_is_opened_with_the_secrets_of_a_place_and_none_is_shown(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    def opened(location: str, *, storage_options: object, **_: object) -> tuple[MemoryStore, str]:
+        seen.append(storage_options)
+        return MemoryStore({}), ""
+
+    monkeypatch.setattr("segreader.stored.source.open_store", opened)
+    monkeypatch.setenv("HUSH", HUSH)
+    (tmp_path / "segreader.toml").write_text(
+        '[prod]\nlocation = "s3://logs"\nstorage_options = {region = "eu", key = "AK", secret = "env:HUSH"}\n'
+    )
+
+    code, lines, err = run("ls", "prod", "--storage-option", "region=us", "--debug")
+    assert code == 3
+    assert seen == [{"region": Secret("us"), "key": "AK", "secret": Secret(HUSH)}]
+    assert HUSH not in err + "".join(lines)
