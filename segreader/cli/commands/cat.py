@@ -133,7 +133,9 @@ def cat(
 
     LOCATION is a directory, or a prefix in a bucket (s3://, abfss://, gs://, any URL that fsspec knows), in one of the
     layouts in docs/reference/layouts; or one partition's directory; or the signed URL of one segment; or @FILE with
-    signed URLs of segments and their indexes, one per line. Leave it out if --rsm-config names the bucket.
+    signed URLs of segments and their indexes, one per line; or the name of a place, prod or prod:orders/3, as segreader
+    places lists them. Leave it out if --rsm-config names the bucket, or SEGREADER_AT a place: a single argument is then
+    TOPIC, unless it is a place, a URL or a path (./here).
     TOPIC is a topic (orders) or one partition of it (orders/3), as --topic and --partition.
 
     Records of aborted transactions (--isolation) and control records are left out.

@@ -71,8 +71,8 @@ Examples:
 def ls(select: Callable[[], Selection], has_all: bool, order: str, has_times: bool | None, form: str) -> int:
     """List the topics at LOCATION, the partitions of TOPIC, or the segments of TOPIC/PARTITION.
 
-    LOCATION is a directory, a prefix in a bucket or @FILE, as for segreader cat; leave it out if --rsm-config
-    names the bucket.
+    LOCATION is a directory, a prefix in a bucket, @FILE or a place by its name, as for segreader cat; leave it out if
+    --rsm-config names the bucket, or SEGREADER_AT a place.
 
     Fast: only listings and small files are read, and of a log at most its end. Times come from the catalogue and time
     indexes, so they include transaction markers; segreader inspect shows those of records and of markers separately.
