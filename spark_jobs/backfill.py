@@ -55,7 +55,15 @@ from spark_jobs.backfill_request import (
     table_place,
 )
 from spark_jobs.command_line import engine_flag, master_flag, require_report_place, run, takes_spark
-from spark_jobs.report import ProgressWatch, RunReport, describe_bill, describe_plan, describe_report, shown_bytes
+from spark_jobs.report import (
+    ProgressWatch,
+    RunReport,
+    describe_bill,
+    describe_plan,
+    describe_report,
+    shown_bytes,
+    shown_seconds,
+)
 
 _FLAGS = {
     "load() plans anew, failOnDataLoss=false goes on": "--on-missing skip goes on without it",
@@ -272,8 +280,10 @@ def _engine(given: dict[str, Any]) -> Iterator[Engine]:
                 nonlocal session
                 if session is None:
                     click.echo("Starting Spark", err=True)
+                    began = time.monotonic()
                     session = stack.enter_context(job_session("segreader backfill", master=given["master"]))
                     stack.enter_context(explained(session))
+                    click.echo(f"Spark started in {shown_seconds(time.monotonic() - began)}", err=True)
                 text = f"segreader: {len(one.pending):,} splits of {one.plan.location}"
                 return SparkRunner(session.spark, text)
 
