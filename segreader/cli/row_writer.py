@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from segreader.cli.output import JSON_ENDS, json_line, json_rows, printable, shown_time, stdout
 from segreader.cli.sql_values import exact_encoder, is_json, iso_duration, iso_interval, json_text
-from segreader.cli.table import Cell, Column, Fit, Screen, StreamedTable, bytes_cell, fixed, number, text_cell
+from segreader.cli.table import Cell, Fit, Screen, StreamedTable, TableColumn, bytes_cell, fixed, number, text_cell
 from segreader.format.batch import TimestampType
 from segreader.format.rows import ENCODINGS, Encode, csv_bytes, csv_cell, iter_rows, load_row_maker
 from segreader.read.records import python_values, row_columns, split_typed
@@ -56,7 +56,7 @@ class RowTexts(Protocol):
         """Each row as a line of CSV, some rows at a time."""
 
     @property
-    def columns(self) -> Sequence[Column]:
+    def columns(self) -> Sequence[TableColumn]:
         """The head of a table."""
 
     def cells(self, batch: pa.RecordBatch, longest: int | None) -> Iterator[list[Cell]]:
@@ -187,9 +187,9 @@ class RecordTexts:
         fixed("partition"),
         number("offset"),
         fixed("timestamp"),
-        Column("key"),
-        Column("value"),
-        Column("headers"),
+        TableColumn("key"),
+        TableColumn("value"),
+        TableColumn("headers"),
     )
     csv_head = ",".join(CSV_FIELDS)
 
@@ -352,7 +352,9 @@ class ValueTexts:
         self._schema, self._encode, self._is_auto = schema, ENCODINGS[encoding], encoding == "auto"
         self._encoding = encoding
         self._shapes, self._line = [_shape(field) for field in schema], exact_encoder()
-        self.columns = [Column(field.name, Fit.FIXED if _has_names(field) else _fit(field.type)) for field in schema]
+        self.columns = [
+            TableColumn(field.name, Fit.FIXED if _has_names(field) else _fit(field.type)) for field in schema
+        ]
 
     def json(self, batch: pa.RecordBatch, end: bytes) -> Iterator[bytes]:
         lines = []

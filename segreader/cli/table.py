@@ -51,21 +51,21 @@ class Fit(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column and its name."""
 
     name: str
     fit: Fit = Fit.TEXT
 
 
-def number(name: str) -> Column:
+def number(name: str) -> TableColumn:
     """A column of numbers."""
-    return Column(name, Fit.NUMBER)
+    return TableColumn(name, Fit.NUMBER)
 
 
-def fixed(name: str) -> Column:
+def fixed(name: str) -> TableColumn:
     """A column of times or words that are of no use when they are cut."""
-    return Column(name, Fit.FIXED)
+    return TableColumn(name, Fit.FIXED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Screen:
 
 
 def print_table(
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     rows: Iterable[Sequence[Cell]],
     *,
     total: Sequence[Cell] = (),
@@ -132,7 +132,7 @@ def print_table(
         screen.line(f"no room for: {left_out}", "dim")
 
 
-def _widths(columns: Sequence[Column], used: Sequence[int], lines: Sequence[Sequence[Marked]]) -> list[int]:
+def _widths(columns: Sequence[TableColumn], used: Sequence[int], lines: Sequence[Sequence[Marked]]) -> list[int]:
     return [max(cells(columns[at].name), *(cells(line[at].text) for line in lines)) for at in used]
 
 
@@ -145,7 +145,7 @@ class StreamedTable:
         indent: characters before each line, for what belongs to the lines of another table.
     """
 
-    def __init__(self, columns: Sequence[Column], screen: Screen | None = None, *, indent: int = 0) -> None:
+    def __init__(self, columns: Sequence[TableColumn], screen: Screen | None = None, *, indent: int = 0) -> None:
         self._columns, self._indent = list(columns), indent
         self._screen = screen or Screen.of()
         self._shown = len(self._columns)
@@ -229,7 +229,7 @@ class StreamedTable:
 class _Lines:
     """Writes rows in columns of given widths."""
 
-    def __init__(self, columns: Sequence[Column], widths: Sequence[int], screen: Screen, indent: int = 0) -> None:
+    def __init__(self, columns: Sequence[TableColumn], widths: Sequence[int], screen: Screen, indent: int = 0) -> None:
         self._columns, self._widths, self._screen, self._indent = columns, widths, screen, indent
 
     def head(self) -> None:
@@ -255,7 +255,9 @@ class _Lines:
         self._screen.file.write("".join(parts) + "\n")
 
 
-def _chosen(columns: Sequence[Column], found: Sequence[int], width: int | None) -> tuple[list[Column], list[int]]:
+def _chosen(
+    columns: Sequence[TableColumn], found: Sequence[int], width: int | None
+) -> tuple[list[TableColumn], list[int]]:
     """The columns for which there is room, and their widths."""
     if width is None:
         return list(columns), list(found)
@@ -266,7 +268,7 @@ def _chosen(columns: Sequence[Column], found: Sequence[int], width: int | None) 
     return list(columns[:count]), widths
 
 
-def _shrink(columns: Sequence[Column], widths: list[int], width: int) -> bool:
+def _shrink(columns: Sequence[TableColumn], widths: list[int], width: int) -> bool:
     """Make columns of text narrower, the widest one first, until all fit; whether they do."""
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     soft = [at for at, column in enumerate(columns) if column.fit is Fit.TEXT and widths[at] > _LEAST_TEXT]

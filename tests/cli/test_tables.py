@@ -17,10 +17,10 @@ from segreader.cli.row_writer import ValueTexts, row_writer
 from segreader.cli.table import (
     ByteUnit,
     Cell,
-    Column,
     Marked,
     Screen,
     StreamedTable,
+    TableColumn,
     bytes_cell,
     cells,
     fixed,
@@ -91,7 +91,9 @@ def test_colours_are_for_terminals_without_no_color(capsys: pytest.CaptureFixtur
     assert "\x1b[" not in capsys.readouterr().out
 
 
-def printed(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int | None, **more: object) -> list[str]:
+def printed(
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]], width: int | None, **more: object
+) -> list[str]:
     """The lines of a table for a screen of a width."""
     file = io.StringIO()
     print_table(columns, rows, screen=Screen(file, width), **more)  # type: ignore[arg-type]
@@ -99,7 +101,9 @@ def printed(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: in
 
 
 def test_numbers_stand_to_the_right_and_text_to_the_left() -> None:
-    assert printed([Column("name"), number("count")], [("a", "1"), ("bcdef", "1,000")], None, total=("2", "1,001")) == [
+    assert printed(
+        [TableColumn("name"), number("count")], [("a", "1"), ("bcdef", "1,000")], None, total=("2", "1,001")
+    ) == [
         "name   count",
         "a          1",
         "bcdef  1,000",
@@ -108,7 +112,7 @@ def test_numbers_stand_to_the_right_and_text_to_the_left() -> None:
 
 
 def test_a_column_in_which_no_row_says_anything_is_not_shown() -> None:
-    assert printed([Column("a"), number("b"), Column("c")], [("1", "", "x"), ("2", "", "")], None) == [
+    assert printed([TableColumn("a"), number("b"), TableColumn("c")], [("1", "", "x"), ("2", "", "")], None) == [
         "a  c",
         "1  x",
         "2",
@@ -117,14 +121,14 @@ def test_a_column_in_which_no_row_says_anything_is_not_shown() -> None:
 
 def test_the_widest_text_gives_way_first() -> None:
     rows = [("x" * 30, "y" * 20, "2025-11-27T01:38:02Z")]
-    columns = [Column("long"), Column("short"), fixed("time")]
+    columns = [TableColumn("long"), TableColumn("short"), fixed("time")]
 
     assert printed(columns, rows, 64)[1] == "x" * 19 + "…" + "  " + "y" * 20 + "  " + rows[0][2]
     assert printed(columns, rows, 48)[1] == "x" * 11 + "…" + "  " + "y" * 11 + "…" + "  " + rows[0][2]
 
 
 def test_wide_characters_count_as_what_they_take() -> None:
-    line = printed([Column("鍵"), number("n")], [("鍵" * 20, "7")], 21)[1]
+    line = printed([TableColumn("鍵"), number("n")], [("鍵" * 20, "7")], 21)[1]
 
     assert cells(line) <= 21
     assert line.endswith("  7")
@@ -184,7 +188,7 @@ def test_every_command_shows_them_alike(command: str, tmp_path: Path, capsys: py
     assert found == ["NULL", '""', "0x00ff", '"NULL"']
 
 
-def streamed(batches: Sequence[Sequence[Sequence[Cell]]], columns: Sequence[Column], screen: Screen) -> list[str]:
+def streamed(batches: Sequence[Sequence[Sequence[Cell]]], columns: Sequence[TableColumn], screen: Screen) -> list[str]:
     """The lines of a table whose rows come in batches."""
     table = StreamedTable(columns, screen)
     for batch in batches:
@@ -196,7 +200,7 @@ def streamed(batches: Sequence[Sequence[Sequence[Cell]]], columns: Sequence[Colu
 def test_each_screenful_has_one_head_and_columns_stay_where_they_are() -> None:
     rows = [[str(offset), "v" * (offset % 7)] for offset in range(95)]
     lines = streamed(
-        [rows[:3], rows[3:50], rows[50:]], [number("offset"), Column("value")], Screen(io.StringIO(), 40, 12)
+        [rows[:3], rows[3:50], rows[50:]], [number("offset"), TableColumn("value")], Screen(io.StringIO(), 40, 12)
     )
 
     heads = [at for at, line in enumerate(lines) if line.startswith("offset")]
@@ -207,7 +211,7 @@ def test_each_screenful_has_one_head_and_columns_stay_where_they_are() -> None:
 def test_in_a_pipe_there_is_one_head() -> None:
     rows = [[str(offset), "value"] for offset in range(1000)]
 
-    lines = streamed([rows[:10], rows[10:]], [number("offset"), Column("value")], Screen(io.StringIO()))
+    lines = streamed([rows[:10], rows[10:]], [number("offset"), TableColumn("value")], Screen(io.StringIO()))
 
     assert [line for line in lines if line.startswith("offset")] == lines[:1]
 
@@ -215,7 +219,7 @@ def test_in_a_pipe_there_is_one_head() -> None:
 def test_a_number_that_becomes_longer_is_whole_and_the_text_behind_it_gives_way() -> None:
     rows = [["9", "x" * 100], [str(10**15), "x" * 100]]
 
-    lines = streamed([rows[:1], rows[1:]], [number("n"), Column("value")], Screen(io.StringIO(), 40, 24))
+    lines = streamed([rows[:1], rows[1:]], [number("n"), TableColumn("value")], Screen(io.StringIO(), 40, 24))
 
     assert str(10**15) in lines[-1]
     assert max(map(len, lines)) == 40

@@ -25,7 +25,7 @@ from segreader.cli.output import (
     printable,
     shown_size,
 )
-from segreader.cli.table import Column, fixed, number, print_facts, print_table
+from segreader.cli.table import TableColumn, fixed, number, print_facts, print_table
 
 if TYPE_CHECKING:
     from segreader.live.cluster import Cluster
@@ -162,7 +162,7 @@ def _marks(cluster: Cluster, topics: tuple[str, ...], shows_all: bool) -> Iterat
 def _print_marks(rows: list[Row]) -> None:
     print_table(
         (
-            Column("partition"),
+            TableColumn("partition"),
             fixed("remote"),
             number("log start"),
             number("local start"),

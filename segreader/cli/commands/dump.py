@@ -21,7 +21,7 @@ from segreader.cli.output import (
     shown_time,
     write_json_rows,
 )
-from segreader.cli.table import Cell, Column, Marked, Screen, StreamedTable, bytes_cell, fixed, number, text_cell
+from segreader.cli.table import Cell, Marked, Screen, StreamedTable, TableColumn, bytes_cell, fixed, number, text_cell
 
 if TYPE_CHECKING:
     from segreader.storage.base import ObjectStore
@@ -191,11 +191,11 @@ _BATCH = (
     fixed("codec"),
     number("epoch"),
     fixed("latest timestamp"),
-    Column("flags"),
+    TableColumn("flags"),
     fixed("producer"),
     fixed("timestamp type"),
 )
-_RECORD = (number("offset"), fixed("timestamp"), Column("key"), Column("value"), Column("header keys"))
+_RECORD = (number("offset"), fixed("timestamp"), TableColumn("key"), TableColumn("value"), TableColumn("header keys"))
 _TIMES = frozenset({"timestamp", "last_timestamp"})
 _TEXTS = frozenset({"topic_id"})
 
@@ -252,7 +252,7 @@ class _Printer:
 _HELD_ROWS = 200
 
 
-def _columns_of(row: Row) -> list[Column]:
+def _columns_of(row: Row) -> list[TableColumn]:
     """Of the entries of an index or snapshot."""
     names = [name for name in row if name != "kind"]
     return [(fixed if name in _TIMES or name in _TEXTS else number)(name.replace("_", " ")) for name in names]

@@ -21,7 +21,7 @@ from segreader.cli.output import (
     shown_size,
     shown_time,
 )
-from segreader.cli.table import ByteUnit, Column, Marked, Screen, fixed, number, print_facts, print_table
+from segreader.cli.table import ByteUnit, Marked, Screen, TableColumn, fixed, number, print_facts, print_table
 
 if TYPE_CHECKING:
     from segreader.cli.summary import LogSummary
@@ -226,7 +226,7 @@ def _print_many(screen: Screen, rows: Sequence[Row]) -> None:
     names = shown_partitions((_name(row), row["topic_id"]) for row in rows)
     print_table(
         (
-            Column("partition"),
+            TableColumn("partition"),
             number("segments"),
             number(f"size ({unit.name})"),
             number("batches"),
@@ -236,8 +236,8 @@ def _print_many(screen: Screen, rows: Sequence[Row]) -> None:
             number("damage"),
             fixed("latest timestamp"),
             number("ratio"),
-            Column("codecs"),
-            Column("transactions"),
+            TableColumn("codecs"),
+            TableColumn("transactions"),
         ),
         [
             [
@@ -306,7 +306,7 @@ def _print_codecs(screen: Screen, codecs: Sequence[Row]) -> None:
             number("records"),
             number("ratio"),
             number(f"stored ({unit.name})"),
-            Column(""),
+            TableColumn(""),
         ),
         [
             (
@@ -329,7 +329,7 @@ def _print_producers(screen: Screen, producers: Sequence[Row]) -> None:
     screen.line("")
     most = sorted(producers, key=lambda producer: -producer["records"])
     print_table(
-        (number("producer"), number("epoch"), number("batches"), number("records"), Column("kind")),
+        (number("producer"), number("epoch"), number("batches"), number("records"), TableColumn("kind")),
         [
             (
                 str(producer["producer_id"]),

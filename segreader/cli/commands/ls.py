@@ -18,7 +18,7 @@ from segreader.cli.output import (
     shown_number,
     shown_time,
 )
-from segreader.cli.table import ByteUnit, Cell, Column, Marked, Screen, fixed, number, print_table
+from segreader.cli.table import ByteUnit, Cell, Marked, Screen, TableColumn, fixed, number, print_table
 
 if TYPE_CHECKING:
     from segreader.inspect import PartitionOverview, SegmentOverview, SegmentsOverview, TopicOverview
@@ -270,16 +270,16 @@ def _print_topics(rows: Sequence[Row]) -> None:
     sizes, growths = _units(rows)
     print_table(
         (
-            Column("topic"),
+            TableColumn("topic"),
             number("partitions"),
             number("segments"),
             number(f"size ({sizes.name})"),
             number(f"growth ({growths.name}/day)"),
             fixed("from"),
             fixed("to"),
-            Column("states"),
-            Column("layout"),
-            Column("topic id"),
+            TableColumn("states"),
+            TableColumn("layout"),
+            TableColumn("topic id"),
         ),
         [
             (
@@ -313,7 +313,7 @@ def _print_partitions(rows: Sequence[Row]) -> None:
     sizes, growths = _units(rows)
     print_table(
         (
-            Column("partition"),
+            TableColumn("partition"),
             number("segments"),
             number("incomplete"),
             number(f"size ({sizes.name})"),
@@ -322,9 +322,9 @@ def _print_partitions(rows: Sequence[Row]) -> None:
             number("stop"),
             fixed("from"),
             fixed("to"),
-            Column("states"),
-            Column("layout"),
-            Column("topic id"),
+            TableColumn("states"),
+            TableColumn("layout"),
+            TableColumn("topic id"),
         ),
         [
             (
@@ -368,14 +368,14 @@ def _print_segments(rows: Sequence[Row]) -> None:
     names = {(row["topic"], row["partition"]) for row in rows}
     print_table(
         (
-            Column("partition"),
+            TableColumn("partition"),
             number("base"),
             number("last"),
             number(f"size ({sizes.name})"),
             fixed("to"),
             number("epochs"),
-            Column("state"),
-            Column("object"),
+            TableColumn("state"),
+            TableColumn("object"),
         ),
         [
             (

@@ -18,7 +18,7 @@ from segreader.cli.output import (
     shown_partitions,
     shown_time,
 )
-from segreader.cli.table import Cell, Column, Marked, fixed, number, print_table
+from segreader.cli.table import Cell, Marked, TableColumn, fixed, number, print_table
 
 if TYPE_CHECKING:
     from segreader.live.cluster import Cluster
@@ -183,7 +183,13 @@ def _print_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:
     """Print rows as a table, with a column for each time."""
     from segreader.plan.split import EndReason
 
-    columns = [Column("partition"), number("earliest"), number("latest"), number("stable end"), fixed("held back by")]
+    columns = [
+        TableColumn("partition"),
+        number("earliest"),
+        number("latest"),
+        number("stable end"),
+        fixed("held back by"),
+    ]
     for time_ms in times_ms:
         columns += [number(f"from {shown_time(time_ms)}"), fixed("timestamp")]
     names = shown_partitions((f"{row['topic']}-{row['partition']}", row["topic_id"]) for row in rows)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from segreader.cli.output import debug_option, output_option, print_rows, say
-from segreader.cli.table import Column, print_table
+from segreader.cli.table import TableColumn, print_table
 
 _EPILOG = """\b
 A place is a section of ~/.config/segreader.toml:
@@ -59,7 +59,7 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     if not rows:
         return
     print_table(
-        (Column("place"), Column("location"), Column("brokers"), Column("schemas")),
+        (TableColumn("place"), TableColumn("location"), TableColumn("brokers"), TableColumn("schemas")),
         [
             (
                 f"{row['place']} (SEGREADER_AT)" if row["is_default"] else row["place"],

@@ -23,7 +23,7 @@ from segreader.cli.output import (
     shown_size,
     write_json_rows,
 )
-from segreader.cli.table import ByteUnit, Cell, Column, Marked, Screen, fixed, number, print_facts, print_table
+from segreader.cli.table import ByteUnit, Cell, Marked, Screen, TableColumn, fixed, number, print_facts, print_table
 from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError
 
 if TYPE_CHECKING:
@@ -388,12 +388,12 @@ def _print_partitions(
     total = (f"{len(partitions):,} partitions", f"{len(decided.splits):,}", unit.text(sum(sizes.values())))
     print_table(
         (
-            Column("partition"),
+            TableColumn("partition"),
             number("splits"),
             number(f"size ({unit.name})"),
             number("start"),
             number("stop"),
-            Column("ends"),
+            TableColumn("ends"),
         ),
         rows,
         total=total if len(partitions) > 1 else (),
@@ -407,12 +407,12 @@ def _print_parts(screen: Screen, decided: LivePlan) -> None:
     unit = ByteUnit.of(part.size for part in shown)
     print_table(
         (
-            Column("partition"),
+            TableColumn("partition"),
             fixed("from"),
             number("start"),
             number("stop"),
             number(f"size ({unit.name})"),
-            Column("segment"),
+            TableColumn("segment"),
         ),
         [
             (
@@ -440,7 +440,7 @@ def _print_splits(screen: Screen, splits: Sequence[Split]) -> None:
             number("start"),
             number("stop"),
             number("aborted"),
-            Column("log"),
+            TableColumn("log"),
         ),
         [
             (

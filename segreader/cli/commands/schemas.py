@@ -29,7 +29,7 @@ from segreader.cli.output import (
     shown_number,
     shown_time,
 )
-from segreader.cli.table import Column, fixed, number, print_table
+from segreader.cli.table import TableColumn, fixed, number, print_table
 
 if TYPE_CHECKING:
     from segreader.read.base_scan import BaseScan
@@ -325,12 +325,12 @@ def _print_table(rows: Sequence[Row]) -> None:
     print_table(
         (
             fixed("id"),
-            Column("schema"),
+            TableColumn("schema"),
             number("records"),
             fixed("from"),
             fixed("to"),
-            Column("partition: offsets"),
-            Column("changes"),
+            TableColumn("partition: offsets"),
+            TableColumn("changes"),
         ),
         lines,
     )

@@ -14,7 +14,7 @@ from segreader.cli.output import say, stdout
 from segreader.cli.shell.completion import COMMANDS, MODES
 from segreader.cli.shell.session import RowForm, SqlSession
 from segreader.cli.shell.statements import Statement, StatementKind, is_complete
-from segreader.cli.table import ByteUnit, Column, Screen, number, print_facts, print_table
+from segreader.cli.table import ByteUnit, Screen, TableColumn, number, print_facts, print_table
 from segreader.errors import OptionError, SegreaderError
 from segreader.storage.signed_url import redact
 
@@ -106,7 +106,7 @@ class Dialogue:
             return
         unit = ByteUnit.of(known.get("size") for _, known in rows)
         print_table(
-            (Column("topic"), number("partitions"), number("segments"), number(f"size ({unit.name})")),
+            (TableColumn("topic"), number("partitions"), number("segments"), number(f"size ({unit.name})")),
             [
                 (name, str(known.get("partitions", "")), str(known.get("segments") or ""), unit.text(known.get("size")))
                 for name, known in rows
@@ -116,7 +116,7 @@ class Dialogue:
     def _schema(self, name: str) -> None:
         names = [name.strip('"')] if name else list(self.session.tables.names)
         print_table(
-            (Column("table"), Column("column"), Column("type")),
+            (TableColumn("table"), TableColumn("column"), TableColumn("type")),
             [(one, column, kind) for one in names for column, kind in self.session.columns_of(one)],
         )
 
