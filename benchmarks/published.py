@@ -31,7 +31,7 @@ from benchmarks.inputs import BATCH_BYTES, make_batches
 from benchmarks.load import OtherWork
 from benchmarks.native import demand_native
 from benchmarks.published_page import NOBODY, SIDES, Published, Turn, page
-from benchmarks.published_readers import FOLLOWER, PARTITION_FETCH_BYTES, WRITER
+from benchmarks.published_readers import FOLLOWER, WRITER
 from benchmarks.rows import MIB
 from benchmarks.spark_cost import tree
 from benchmarks.spark_kafka import BROKER_JVM
@@ -227,7 +227,6 @@ def machine() -> dict[str, Any]:
         "codec": CODEC,
         "record": SHAPE.name,
         "segment_bytes": SEGMENT_BYTES,
-        "partition_fetch_bytes": PARTITION_FETCH_BYTES,
         "hot_rate": HOT_RATE,
         "hot_bytes": HOT_BYTES,
     }
@@ -259,6 +258,7 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=15.0, help="seconds of a turn in which nobody reads (15)")
     parser.add_argument("--side", action="append", choices=SIDES, help="only this side; may be repeated")
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns (1)")
+    parser.add_argument("--note", default="", help="a sentence about this run, for its page")
     parser.add_argument("--into", type=Path, default=RESULTS, help="directory of what it leaves (benchmarks/results)")
     arguments = parser.parse_args()
     demand_native()
@@ -268,7 +268,7 @@ def main() -> None:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segreader-bench-")))
         sides = arguments.side or SIDES
         on, known = stack.enter_context(stage(place, int(arguments.gb * 1e9), sides, arguments.rest))
-        facts |= known | {"rounds": arguments.rounds}
+        facts |= known | {"rounds": arguments.rounds, "note": arguments.note}
         print(facts, f"{facts['stored_bytes'] / MIB:.0f} MiB stored", flush=True)
         out = stack.enter_context(stem.with_suffix(".jsonl").open("w", encoding="utf-8"))
         out.write(json.dumps(facts) + "\n")

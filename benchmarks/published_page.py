@@ -15,8 +15,11 @@ SPARK_KAFKA, CONFLUENT, SEGREADER, SPARK_SEGREADER = (
     "segreader",
     "segreader in Spark",
 )
+SPARK_LARGE, CONFLUENT_LARGE = (f"{side}, 16 MiB" for side in (SPARK_KAFKA, CONFLUENT))
+"""The same with larger fetches of a partition than Kafka's 1 MiB."""
+
 NOBODY = "nobody"
-SIDES = (SPARK_KAFKA, CONFLUENT, SEGREADER, SPARK_SEGREADER)
+SIDES = (SPARK_KAFKA, SPARK_LARGE, CONFLUENT, CONFLUENT_LARGE, SPARK_SEGREADER, SEGREADER)
 QUIET_CORES = 0.1
 """Other work on more than this many cores: wall times and latencies are shown, and nothing is claimed of them."""
 
@@ -149,6 +152,7 @@ def page(run: Published, name: str) -> str:
         *_rows(run),
         "",
         *(_QUIET if run.is_quiet else _busy(middle, most, loads)),
+        *(["", facts["note"]] if facts.get("note") else []),
         "",
         *_method(facts, run),
         "",
@@ -219,13 +223,13 @@ def _method(facts: dict[str, Any], run: Published) -> list[str]:
         "  from the page cache. The network, TLS and the CPU of a real bucket are in the figures of neither.",
         "- A turn is one whole read. Sides take turns in an order by chance, each in a process that stays, after",
         "  a read of 50 MB that is not counted. The start of a JVM or of Python is in no figure.",
-        f"- Spark's kafka source: every row made and dropped (`noop`), `max.partition.fetch.bytes`"
-        f" {facts['partition_fetch_bytes'] >> 20} MiB.",
-        "- confluent-kafka: one consumer, as many bytes of a partition, 10,000 messages at a time; their contents",
-        "  are not touched.",
+        "- Spark's kafka source: every row made and dropped (`noop`).",
+        "- confluent-kafka: one consumer, 10,000 messages at a time, their contents not touched,",
+        "  `fetch.queue.backoff.ms` 1 (by default it pauses for a second when its queue is full).",
+        "- Both have Kafka's `max.partition.fetch.bytes` of 1 MiB, and 16 MiB where that is said.",
         "- segreader: `scan(...).to_batches()`, every column as Arrow. segreader in Spark: `segreader.spark.read`,",
         "  every row made and dropped. Both read the bucket and know no broker.",
-        "- The broker and the pair have one core, who reads has the other; all readers but confluent-kafka could use",
+        "- The broker and the pair have one core, who reads has the other; most readers could use",
         "  more.",
         f"- The hot pair: a writer of {facts['hot_rate']} records of {facts['hot_bytes']} B a second to another topic"
         " (`acks=all`, no linger), whether or not",

@@ -13,16 +13,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 import segreader
-from benchmarks.published_page import CONFLUENT, SEGREADER, SPARK_KAFKA, SPARK_SEGREADER
+from benchmarks.published_page import (
+    CONFLUENT,
+    CONFLUENT_LARGE,
+    SEGREADER,
+    SPARK_KAFKA,
+    SPARK_LARGE,
+    SPARK_SEGREADER,
+)
 
 WRITER, FOLLOWER = "writer", "follower"
-PARTITION_FETCH_BYTES = 16 << 20
-"""``max.partition.fetch.bytes`` of both consumers: with Kafka's 1 MiB they would ask the broker more often."""
+FETCH_BYTES, LARGE_FETCH_BYTES = 1 << 20, 16 << 20
+"""``max.partition.fetch.bytes``: Kafka's default, and what asks the broker less often."""
 
 _FOLLOW_S = 0.02
 _LEAD = 20
@@ -43,7 +51,7 @@ def segreader_read(_: Mapping[str, Any]) -> Iterator[Answer]:
 
 
 @contextlib.contextmanager
-def confluent_read(given: Mapping[str, Any]) -> Iterator[Answer]:
+def confluent_read(given: Mapping[str, Any], fetch_bytes: int = FETCH_BYTES) -> Iterator[Answer]:
     """Every record by one consumer, ten thousand at a time; what is in them is not looked at."""
     settings = {
         "bootstrap.servers": given["bootstrap"],
@@ -51,7 +59,7 @@ def confluent_read(given: Mapping[str, Any]) -> Iterator[Answer]:
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
-        "max.partition.fetch.bytes": PARTITION_FETCH_BYTES,
+        "max.partition.fetch.bytes": fetch_bytes,
         "fetch.queue.backoff.ms": 1,  # by default a second
     }
 
@@ -77,11 +85,11 @@ def confluent_read(given: Mapping[str, Any]) -> Iterator[Answer]:
 
 
 @contextlib.contextmanager
-def spark_kafka_read(given: Mapping[str, Any]) -> Iterator[Answer]:
+def spark_kafka_read(given: Mapping[str, Any], fetch_bytes: int = FETCH_BYTES) -> Iterator[Answer]:
     """Every row by Spark's own source, made and dropped; it raises where offsets are missing."""
     with _spark({"spark.jars": given["connector"]}) as spark:
         reader = spark.read.format("kafka").option("kafka.bootstrap.servers", given["bootstrap"])
-        reader = reader.option("kafka.max.partition.fetch.bytes", str(PARTITION_FETCH_BYTES))
+        reader = reader.option("kafka.max.partition.fetch.bytes", str(fetch_bytes))
 
         def read(asked: Mapping[str, Any]) -> int:
             return _drain(reader.option("subscribe", asked["topic"]).load(), asked)
@@ -175,7 +183,9 @@ def follower(given: Mapping[str, Any]) -> Iterator[Answer]:
 
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], contextlib.AbstractContextManager[Answer]]] = {
     SPARK_KAFKA: spark_kafka_read,
+    SPARK_LARGE: partial(spark_kafka_read, fetch_bytes=LARGE_FETCH_BYTES),
     CONFLUENT: confluent_read,
+    CONFLUENT_LARGE: partial(confluent_read, fetch_bytes=LARGE_FETCH_BYTES),
     SEGREADER: segreader_read,
     SPARK_SEGREADER: spark_segreader_read,
     WRITER: writer,

@@ -22,7 +22,6 @@ FACTS = {
     "codec": "lz4",
     "partitions": 4,
     "segment_bytes": 128 << 20,
-    "partition_fetch_bytes": 16 << 20,
     "hot_rate": 200,
     "hot_bytes": 1024,
     "cpu": "Some CPU",
