@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from segreader.cli.options import parse_location, parse_topic
-from segreader.cli.shell.statements import Token, tokens_of
+from segreader.cli.sql_statements import Token, tokens_of
 from segreader.errors import OptionError
 from segreader.plan.request import DEFAULT_COLUMNS
 from segreader.scans import scan

@@ -15,7 +15,7 @@ from corpus import CORPUS
 
 from segreader.cli.main import main
 from segreader.cli.shell.session import StatementOutcome
-from segreader.cli.shell.statements import StatementKind, is_complete, split, tokens_of
+from segreader.cli.sql_statements import StatementKind, is_complete, split, tokens_of
 from segreader.plan.split import ReadPlan
 from segreader.read.plan_reader import PlanReader
 from segreader.testing.builder import SegmentBuilder

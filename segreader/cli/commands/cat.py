@@ -195,7 +195,7 @@ def _require_end(scan: BaseScan, form: str) -> None:
     if not isinstance(scan, LiveScan):
         raise click.UsageError(
             "--follow needs brokers: a bucket gets whole segments, long after their records were written. Name brokers "
-            "with --bootstrap-servers or kafka://HOST:PORT, or read the bucket again with --offsets or --since"
+            "with --bootstrap-servers or kafka://…, or read the bucket again with --offsets or --since"
         )
     if form in ("json", "parquet"):
         raise click.UsageError(f"--follow has no end, and {form} needs one. Give -o ndjson, csv, table or arrow")

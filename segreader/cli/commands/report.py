@@ -85,7 +85,7 @@ def report(
     """
     if page_file is None and json_file is None:
         raise click.UsageError("Say where the report goes: -o report.html, or --json report.json")
-    from segreader.cli.commands.plan import parse_price_options
+    from segreader.cli.plan_rows import parse_price_options
     from segreader.plan.request import ReadOptions
     from segreader.report.as_json import change_row, changes_since, read_saved, report_row
     from segreader.report.model import read_report

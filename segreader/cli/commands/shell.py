@@ -75,7 +75,7 @@ def shell(
 
     From a pipe it reads the same, prints without a prompt, and ends at the first error with its exit code.
     """
-    from segreader.cli.commands.plan import parse_price_options
+    from segreader.cli.plan_rows import parse_price_options
     from segreader.cli.shell.dialogue import Dialogue, run_piped, run_typed
     from segreader.cli.shell.places import topics_at
     from segreader.cli.shell.session import RowForm, sql_session

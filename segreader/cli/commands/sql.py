@@ -106,7 +106,7 @@ def sql(
     """
     require_place(form, output_file, has_encoding=bool(encoding))
     text = _statements(query, query_file)
-    from segreader.cli.commands.plan import parse_price_options
+    from segreader.cli.plan_rows import parse_price_options
     from segreader.cli.row_writer import opened
     from segreader.cli.shell.places import topics_at
     from segreader.cli.shell.session import RowForm, StatementOutcome, sql_session

@@ -13,7 +13,7 @@ from segreader.cli.exit_codes import ExitCode, describe
 from segreader.cli.output import say, stdout
 from segreader.cli.shell.completion import COMMANDS, MODES
 from segreader.cli.shell.session import RowForm, SqlSession
-from segreader.cli.shell.statements import Statement, StatementKind, is_complete
+from segreader.cli.sql_statements import Statement, StatementKind, is_complete
 from segreader.cli.table import ByteUnit, Screen, TableColumn, number, print_facts, print_table
 from segreader.errors import OptionError, SegreaderError
 from segreader.storage.signed_url import redact

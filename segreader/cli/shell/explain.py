@@ -60,7 +60,7 @@ class QueryCost:
 
     def row(self, prices: PriceTable | None) -> dict[str, Any]:
         """All of it as one object for JSON: each read as ``segreader plan`` has it."""
-        from segreader.cli.commands.plan import cost_row, plan_row
+        from segreader.cli.plan_rows import cost_row, plan_row
 
         reads = [{"table": one.name} | plan_row(one.plan, one.cost, one.isolation_level, {}) for one in self.reads]
         return {"reads": reads, "cost": cost_row(self.total(prices)), "duckdb": self.engine or None}
@@ -129,8 +129,8 @@ def print_cost(cost: QueryCost, prices: PriceTable | None, form: str, file: IO[b
 
 
 def _print_tables(cost: QueryCost, prices: PriceTable | None) -> None:
-    from segreader.cli.commands.plan import cost_facts, print_plan
     from segreader.cli.output import printable
+    from segreader.cli.plan_rows import cost_facts, print_plan
     from segreader.cli.table import Screen, print_facts
 
     screen = Screen.of()

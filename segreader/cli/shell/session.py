@@ -18,7 +18,7 @@ import pyarrow as pa
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.output import is_terminal, progress, say, stdout
 from segreader.cli.shell.explain import QueryCost, print_cost, rehearse
-from segreader.cli.shell.statements import Statement, StatementKind, split
+from segreader.cli.sql_statements import Statement, StatementKind, split
 from segreader.cli.sql_values import JSON_MARK
 from segreader.errors import OptionError, install_hint
 from segreader.values import dataclass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from segreader.cli.output import say
 from segreader.cli.shell.completion import proposals
-from segreader.cli.shell.statements import is_complete
+from segreader.cli.sql_statements import is_complete
 from segreader.errors import OptionError, install_hint
 from segreader.storage.signed_url import redact
 
