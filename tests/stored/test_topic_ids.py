@@ -204,7 +204,9 @@ def test_commands_take_every_id_without_a_name_and_the_newest_by_that_word(
     elif command == "plan":
         assert [one["topic_id"] for one in rows[0]["partitions"]] == [IDS["new"]]
     else:
-        assert {row["topic_id"] for row in rows if row.get("kind") != "checked"} == {None if command == "verify" else IDS["new"]}
+        assert {row["topic_id"] for row in rows if row.get("kind") != "checked"} == {
+            None if command == "verify" else IDS["new"]
+        }
     assert ("is its newest id" in err) == (command in ("cat", "plan", "offsets"))
 
 

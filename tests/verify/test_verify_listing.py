@@ -176,7 +176,7 @@ def test_only_what_is_asked_for_is_looked_at(planted: Planted) -> None:
 def test_a_topic_that_is_not_there_is_an_error(planted: Planted) -> None:
     planted.find()
 
-    with pytest.raises(ObjectNotFoundError, match="topic .nothing. is not here; found orders"):
+    with pytest.raises(ObjectNotFoundError, match=r"topic .nothing. is not here; found orders"):
         list(verify(LocationSource(str(planted.root)), topic="nothing"))
 
 
