@@ -25,9 +25,9 @@ from segreader.backfill.lake.table import LakeTable
 from segreader.backfill.output import CODECS
 from segreader.backfill.report import complete, totals
 from segreader.backfill.task import Destination
-from segreader.cli.commands.plan import read_prices
 from segreader.cli.exit_codes import ExitCode, describe
 from segreader.cli.options import complete_by
+from segreader.cli.plan_rows import read_prices
 from segreader.errors import ObjectNotFoundError, OptionError, install_hint
 from segreader.isolation import IsolationLevel
 from segreader.plan.cost import estimate, parse_prices
