@@ -83,7 +83,7 @@ def test_files_of_a_later_run_may_have_more_fields(tmp_path: Path) -> None:
 
     require_true([row for path in files_of(target.files) for row in pq.read_table(path).to_pylist()])
     files = str(target.files / "**" / "*.parquet")
-    merged = duckdb.sql(f"FROM read_parquet('{files}', union_by_name=true)").to_arrow_table()
+    merged = duckdb.read_parquet(files, union_by_name=True).to_arrow_table()
     require_true(merged.to_pylist())
     assert verify([*target.flags, "--source"]) == 0
 
