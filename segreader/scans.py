@@ -615,7 +615,7 @@ def scan(
         batch_bytes=batch_bytes,
         check_crcs=check_crcs,
         on_corrupt=Policy.parse("on_corrupt", on_corrupt),
-        on_gap=parse_on_gap(on_gap),
+        on_gap=parse_on_gap(on_gap, stacklevel=4),
         on_missing=Policy.parse("on_missing", on_missing),
         max_batch_bytes=max_batch_bytes,
         kernel=kernel,

@@ -422,7 +422,7 @@ class ReadOptions:
         for name in self.columns:
             if name == _ALWAYS_FALSE:
                 text = f"the column {name} is deprecated: it is false for every record"
-                warnings.warn(text, DeprecationWarning, stacklevel=4)
+                warnings.warn(text, DeprecationWarning, stacklevel=5)
             elif name not in ALL_COLUMNS and name not in kept:
                 raise _unknown_column(name, kept)
         if len(set(self.columns)) != len(self.columns):
