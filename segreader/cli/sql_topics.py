@@ -110,6 +110,11 @@ class QueryTables:
         """What is read by them."""
         return [one.dataset for one in self.made]
 
+    @property
+    def are_typed(self) -> bool:
+        """Whether the columns of topics may differ: their keys and values are decoded by schemas."""
+        return self._at is not None and self._at.schemas is not None
+
     @cached_property
     def names(self) -> Sequence[str]:
         """The topics that are tables by their names; listed once.

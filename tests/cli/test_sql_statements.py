@@ -211,6 +211,23 @@ def test_explain_of_no_topic_has_no_reads(ask: Ask) -> None:
     assert "analyzed_plan" in str(ask("explain analyze select count(*) from multi")[1])
 
 
+def test_explain_reads_no_file_that_the_query_may_not_read(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "names.csv"
+    file.write_text("name\nhunter2\n")
+    query = f"explain select * from multi, read_csv('{file}')"
+    code, rows, err = ask(query)
+    assert (code, rows) == (2, [])
+    assert "--allow-files" in err
+    assert ask(query, "--allow-files")[0] == 0
+
+
+def test_explain_does_not_wait_for_what_is_not_of_topics(ask: Ask) -> None:
+    long = "(select count(*) as n from range(100000000000000) a(x) where x % 7 = 3)"
+    code, [found], _ = ask(f"explain select count(*) from multi, {long} where partition = 1")
+    assert code == 0
+    assert [one["partition"] for read in found["reads"] for one in read["partitions"]] in ([1], [0, 1, 2, 3])
+
+
 def test_explain_is_a_table_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["sql", "-q", "--at", str(REMOTE), "-o", "table", "explain select key from multi where partition = 1"]
     assert main(arguments) == 0

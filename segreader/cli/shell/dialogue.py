@@ -114,10 +114,13 @@ class Dialogue:
         )
 
     def _schema(self, name: str) -> None:
-        names = [name.strip('"')] if name else list(self.session.tables.names)
+        tables = self.session.tables
+        names = [name.strip('"')] if name else list(tables.names)
+        # To open every topic of a large bucket takes long, and where none is typed, it tells nothing.
+        alike = self.session.columns_of(names[0]) if names and not tables.are_typed else None
         print_table(
             (TableColumn("table"), TableColumn("column"), TableColumn("type")),
-            [(one, column, kind) for one in names for column, kind in self.session.columns_of(one)],
+            [(one, column, kind) for one in names for column, kind in alike or self.session.columns_of(one)],
         )
 
     def _export(self, rest: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -15,9 +17,14 @@ from segreader.plan.split import ReadPlan
 from segreader.values import dataclass
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
     from segreader.cli.sql_topics import MadeTable
 
 _SCAN: Final = "Function: PYTHON_ARROW_SCAN"
+_PATIENCE_S: Final = 2.0
+_TICK_S: Final = 0.05
+_ROWS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,14 @@ class QueryCost:
         return {"reads": reads, "cost": cost_row(self.total(prices)), "duckdb": self.engine or None}
 
 
-def rehearse(tables: Sequence[MadeTable], text: str, *, is_pivot: bool, prices: PriceTable | None) -> QueryCost:
+def rehearse(
+    tables: Sequence[MadeTable],
+    text: str,
+    open_engine: Callable[[], AbstractContextManager[DuckDBPyConnection]],
+    *,
+    is_pivot: bool,
+    prices: PriceTable | None,
+) -> QueryCost:
     """What a query reads.
 
     It runs in a DuckDB of its own where no topic has a row, and the filters are noted with which DuckDB asks for them.
@@ -75,32 +89,49 @@ def rehearse(tables: Sequence[MadeTable], text: str, *, is_pivot: bool, prices: 
     Args:
         tables: those that it names.
         text: as it was prepared.
+        open_engine: opens a DuckDB that may do no more than that of the query.
 
     Raises:
         duckdb.Error: it is refused. SegreaderError: a topic cannot be planned.
     """
     if is_pivot:
         return QueryCost(tuple(_planned(table, None, prices) for table in tables for _ in range(2)))
-    import duckdb
-
-    with duckdb.connect(":memory:") as connection, ExitStack() as stack:
-        connection.execute("set TimeZone = 'UTC'")
-        # It would have what a join finds in one topic, which has no rows here, rule out rows of the other.
-        connection.execute("set disabled_optimizers = 'join_filter_pushdown'")
+    with open_engine() as connection, ExitStack() as stack:
         asked = {}
         for table in tables:
             asked[table.view] = stack.enter_context(table.dataset.rehearsed())
             connection.register(table.source, table.dataset)
             connection.execute(f'create temp view "{table.view}" as {table.query}')
         drawn = str(connection.execute(f"explain {text}").fetchall()[0][1])
-        connection.execute(text).fetchall()
-    is_all = sum(map(len, asked.values())) >= drawn.count(_SCAN)
+        scans = drawn.count(_SCAN)
+        if scans:
+            _run(connection, text, lambda: sum(map(len, asked.values())) >= scans)
+    is_all = sum(map(len, asked.values())) >= scans
     reads = []
     for table in tables:
         # DuckDB does not begin a read of which an empty topic makes nothing.
         filters = asked[table.view] or ([] if is_all else [None])
         reads += [_planned(table, one, prices) for one in filters]
     return QueryCost(tuple(reads), drawn)
+
+
+def _run(connection: DuckDBPyConnection, text: str, is_enough: Callable[[], bool]) -> None:
+    """Run a query until enough is known of it, or for some seconds: what is not of topics may be long."""
+    import duckdb
+
+    def step() -> None:
+        with closing(connection.sql(text).to_arrow_reader(_ROWS)) as reader:
+            for _ in reader:
+                pass
+
+    with ThreadPoolExecutor(1, "segreader-explain") as thread:
+        future = thread.submit(step)
+        deadline = time.monotonic() + _PATIENCE_S
+        while not wait([future], _TICK_S).done:
+            if is_enough() or time.monotonic() > deadline:
+                connection.interrupt()
+        with suppress(duckdb.InterruptException):
+            future.result()
 
 
 def _planned(table: MadeTable, predicate: Any, prices: PriceTable | None) -> PlannedRead:

@@ -9,8 +9,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
@@ -146,11 +147,18 @@ class SqlSession:
 
     Args:
         tables: of its connection.
+        rehearsal: opens a DuckDB like this one, in which topics have no rows.
         prices: to tell in money what a query costs.
     """
 
-    def __init__(self, engine: DuckEngine, tables: QueryTables, prices: PriceTable | None = None) -> None:
-        self._engine, self.tables, self._prices = engine, tables, prices
+    def __init__(
+        self,
+        engine: DuckEngine,
+        tables: QueryTables,
+        rehearsal: Callable[[], AbstractContextManager[DuckDBPyConnection]],
+        prices: PriceTable | None = None,
+    ) -> None:
+        self._engine, self.tables, self._rehearsal, self._prices = engine, tables, rehearsal, prices
 
     def stay(self) -> None:
         """Go on after an interrupt, even where a query hears of it late."""
@@ -213,7 +221,7 @@ class SqlSession:
         with self._typed(query.text):
             text = self._prepare(query)
             used, prices = self.tables.used, self._prices
-            return self._engine.run(lambda: rehearse(used, text, is_pivot=is_pivot, prices=prices))
+            return self._engine.run(lambda: rehearse(used, text, self._rehearsal, is_pivot=is_pivot, prices=prices))
 
     def _prepare(self, statement: Statement) -> str:
         """The text that DuckDB is given, with views in place of topics."""
@@ -349,22 +357,29 @@ def sql_session(
     from segreader.cli.sql_topics import QueryTables
 
     with tempfile.TemporaryDirectory(prefix="segreader-sql-") as spill:
-        config: dict[str, Any] = {
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "python_enable_replacements": False,
-            "temp_directory": spill,
-        }
-        with (
-            duckdb.connect(":memory:", config=config) as connection,
-            ThreadPoolExecutor(1, "segreader-sql") as thread,
-        ):
-            connection.execute("set TimeZone = 'UTC'")
-            if not allow_files:
-                connection.execute("set enable_external_access = false")
-            connection.execute("set lock_configuration = true")
+
+        @contextmanager
+        def opened(*settings: str) -> Iterator[DuckDBPyConnection]:
+            config: dict[str, Any] = {
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "python_enable_replacements": False,
+                "temp_directory": spill,
+            }
+            with duckdb.connect(":memory:", config=config) as connection:
+                connection.execute("set TimeZone = 'UTC'")
+                for setting in settings:
+                    connection.execute(setting)
+                if not allow_files:
+                    connection.execute("set enable_external_access = false")
+                connection.execute("set lock_configuration = true")
+                yield connection
+
+        # What a join finds in a topic without rows would rule out rows of the other.
+        rehearsal = partial(opened, "set disabled_optimizers = 'join_filter_pushdown'")
+        with opened() as connection, ThreadPoolExecutor(1, "segreader-sql") as thread:
             tables = QueryTables(connection, storage_options, broker_options, at)
             try:
-                yield SqlSession(DuckEngine(connection, thread, spill), tables, prices)
+                yield SqlSession(DuckEngine(connection, thread, spill), tables, rehearsal, prices)
             finally:
                 tables.close()

@@ -54,7 +54,7 @@ def typed_texts(session: SqlSession) -> Iterator[str]:
     except ImportError:
         raise OptionError("the shell needs prompt_toolkit, which is not installed", hint=install_hint("sql")) from None
 
-    class History(FileHistory):
+    class PrivateHistory(FileHistory):
         """A file that nobody else may read, without what looks like a secret."""
 
         def store_string(self, string: str) -> None:
@@ -71,8 +71,7 @@ def typed_texts(session: SqlSession) -> Iterator[str]:
 
     keys = KeyBindings()
 
-    @keys.add("enter", filter=~(has_completions & completion_is_selected))
-    def _enter(event: KeyPressEvent) -> None:
+    def enter(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         text = buffer.text
         if not text.strip() or text.lstrip().startswith(".") or is_complete(text):
@@ -80,9 +79,10 @@ def typed_texts(session: SqlSession) -> Iterator[str]:
         else:
             buffer.insert_text("\n")
 
+    keys.add("enter", filter=~(has_completions & completion_is_selected))(enter)
     prompt: PromptSession[str] = PromptSession(
         _PROMPT,
-        history=History(str(_private(history_file()))),
+        history=PrivateHistory(str(_private(history_file()))),
         completer=Words(),
         complete_while_typing=False,
         complete_in_thread=True,
