@@ -300,3 +300,21 @@ def test_a_text_is_split_into_its_statements() -> None:
         (StatementKind.EXPLAIN, "select 2"),
         (StatementKind.PIVOT, "pivot t on a using sum(b)"),
     ]
+
+
+def test_a_place_by_its_name_brings_its_options_and_schemas(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schemas = CORPUS.parent / "schemas"
+    config = tmp_path / "segreader.toml"
+    config.write_text(
+        f'[prod]\nlocation = "{schemas / "remote"}"\nschemas = "{schemas / "schemas.json"}"\n'
+        f'[odd]\nlocation = "{REMOTE}"\nlayout = "no-such-layout"\n'
+    )
+    monkeypatch.setenv("SEGREADER_CONFIG", str(config))
+    query = "select count(value.status) as n from \"orders-avro\" where value.status = 'OPEN'"
+    assert ask(query, at="prod")[1] == [{"n": 32}]
+    assert ask(query.replace("value.status", "value.nope"), at="prod")[0] == 2
+    assert "no-such-layout" in ask("select count(*) from multi", at="odd")[2]
+    assert "Name the place alone: prod" in ask(query, at="prod:orders-avro")[2]
+    assert main(["sql", "-q", "select count(*) from topic('prod', 'orders-avro')"]) == 0
