@@ -104,6 +104,7 @@ _NOTES = 20
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("location_argument", metavar="[LOCATION]", required=False, shell_complete=complete_by("locations"))
+@click.argument("topic_argument", metavar="[TOPIC]", required=False)
 @click.option(
     "--location",
     "locations",
@@ -113,7 +114,7 @@ _NOTES = 20
     "repeated. Required without --bootstrap-servers and SEGREADER_AT.",
 )
 @broker_flags
-@click.option("--topic", "topics", multiple=True, help="A topic to read; can be repeated.")
+@click.option("--topic", "topics", multiple=True, help="The same as TOPIC: a topic to read; can be repeated.")
 @click.option("--pattern", help="Regular expression: read every topic whose name has a match, ^…$ for the whole name.")
 @click.option(
     "--topic-id",
@@ -204,8 +205,8 @@ def backfill(**given: Any) -> int:
     finishes what is not written. The result goes to stdout, everything else to stderr.
 
     \b
-      segreader backfill --location /mnt/tiered --topic orders --target /data/orders
-      segreader backfill --location /mnt/tiered --topic orders --target /data/orders --continue
+      segreader backfill /mnt/tiered orders --target /data/orders
+      segreader backfill /mnt/tiered orders --target /data/orders --continue
       segreader backfill prod:orders --target /data/orders
       segreader backfill --location s3://logs/tiered --topic orders --to iceberg --catalog prod --table db.orders
       segreader backfill --location s3://logs/tiered --topic orders --to delta --target s3://lake/orders
@@ -359,7 +360,7 @@ def _require_usable(given: dict[str, Any]) -> None:
     if not given["locations"] and given["bootstrap_servers"] is None:
         raise click.UsageError("say where to read: --location DIRECTORY, or --bootstrap-servers HOST:PORT")
     if bool(given["topics"]) == (given["pattern"] is not None):
-        raise click.UsageError("say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)")
+        raise click.UsageError("say what to read: either TOPIC, --topic NAME or --pattern REGEX ('.*' is every topic)")
     if given["on_corrupt"] != "fail" and given["bootstrap_servers"] is not None:
         raise click.UsageError("--on-corrupt skip reads a location alone: leave out --bootstrap-servers")
     require_effect(given)

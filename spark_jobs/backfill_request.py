@@ -15,7 +15,7 @@ from segreader.backfill.job_plan import JobRequest
 from segreader.backfill.lake.place import TablePlace
 from segreader.backfill.output import OutputLayout, OutputOptions, parse_partition_by
 from segreader.backfill.source import TASK_BYTES_AHEAD, TASK_THREADS
-from segreader.cli.options import find_place
+from segreader.cli.options import at_default, find_place
 from segreader.errors import OptionError
 from segreader.plan.request import Bounds, LiveEnd, Policy, parse_bounds, parse_time
 from segreader.spark.option_values import EARLIEST, LATEST, parse_size
@@ -383,11 +383,15 @@ def at_place(given: dict[str, Any]) -> dict[str, Any]:
         OptionError: the file of places is not what it should be, or a secret is one that other processes cannot have.
     """
     given = dict(given)
-    argument = given.pop("location_argument")
+    argument, topic = given.pop("location_argument"), given.pop("topic_argument")
     if argument is not None and given["locations"]:
         raise click.UsageError("The location is named twice: as LOCATION and with --location. Leave one out")
-    default = os.environ.get("SEGREADER_AT") if given["bootstrap_servers"] is None and not given["compact"] else None
-    locations = given["locations"] or tuple(one for one in (argument or default,) if one)
+    if not given["locations"] and given["bootstrap_servers"] is None and not given["compact"]:
+        named = given["pattern"] if given["pattern"] is not None else next(iter(given["topics"]), None)
+        argument, topic = at_default(argument, topic, named)
+    if topic is not None:
+        given["topics"] = _only_topic(given, topic, topic)
+    locations = given["locations"] or tuple(one for one in (argument,) if one)
     found = [one for one in map(find_place, locations) if one[0] is not None]
     given["locations"] = locations
     if not found:
@@ -405,13 +409,20 @@ def at_place(given: dict[str, Any]) -> dict[str, Any]:
     has_provider = given["credentials"] != "default"
     given["storage"] = _with_own(given["storage"], place.storage_texts, ("secret",) if has_provider else ())
     if rest is not None:
-        topic, slash, _ = rest.partition("/")
-        if slash:
-            raise click.UsageError(f"A backfill reads whole topics: {place.name}:{topic}. --offsets chooses partitions")
-        if given["topics"] or given["pattern"] is not None:
-            raise click.UsageError("The topic is named twice: behind the place's name and by itself. Leave one out")
-        given["topics"] = (topic,)
+        given["topics"] = _only_topic(given, rest, f"{place.name}:{rest}")
     return given
+
+
+def _only_topic(given: dict[str, Any], text: str, shown: str) -> tuple[str]:
+    """The topic that an argument names, where no flag names one; ``click.UsageError`` otherwise."""
+    topic, slash, _ = text.partition("/")
+    if slash:
+        raise click.UsageError(
+            f"A backfill reads whole topics: {shown.partition('/')[0]}. --offsets chooses partitions"
+        )
+    if given["topics"] or given["pattern"] is not None:
+        raise click.UsageError("The topic is named twice: by an argument, and by another or a flag. Leave one out")
+    return (topic,)
 
 
 def _with_own(

@@ -66,11 +66,26 @@ def test_the_job_is_that_of_the_location_by_whatever_name(
     assert "1 of 1 splits are done already" in capsys.readouterr().err
 
 
+def test_location_and_topic_are_arguments_as_of_any_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fill("tier", "orders") == 0
+    assert offsets() == [0, 1, 2]
+    monkeypatch.setenv("SEGREADER_AT", "prod")
+    for again in (("orders",), ("prod", "orders"), ("prod:orders",)):
+        capsys.readouterr()
+        assert fill(*again) == 0
+        assert "1 of 1 splits are done already" in capsys.readouterr().err, again
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("prod:orders", "--topic", "orders"), "The topic is named twice"),
         (("prod:orders", "--pattern", ".*"), "The topic is named twice"),
+        (("tier", "orders", "--topic", "orders"), "The topic is named twice"),
+        (("prod:orders", "orders"), "The topic is named twice"),
+        (("tier", "orders/0"), "A backfill reads whole topics: orders. --offsets chooses partitions"),
         (("prod", "--location", "tier", "--topic", "orders"), "The location is named twice"),
         (("--location", "prod", "--location", "tier", "--topic", "orders"), "A place is read by itself"),
         (("prod:orders/0",), "A backfill reads whole topics: prod:orders. --offsets chooses partitions"),
@@ -78,7 +93,19 @@ def test_the_job_is_that_of_the_location_by_whatever_name(
         (("two:orders", "--on-corrupt", "skip"), "--on-corrupt skip reads a location alone"),
         (("prod:orders", "--to", "delta", "--compact"), "nothing to --compact, which only joins"),
     ],
-    ids=["topic", "pattern", "location", "two places", "partition", "command", "brokers", "compact"],
+    ids=[
+        "topic",
+        "pattern",
+        "argument and flag",
+        "place and argument",
+        "argument's partition",
+        "location",
+        "two places",
+        "partition",
+        "command",
+        "brokers",
+        "compact",
+    ],
 )
 def test_what_contradicts_itself_is_refused(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
