@@ -14,7 +14,7 @@ from segreader.errors import OffsetOutOfRangeError, OptionError, TruncatedLogErr
 from segreader.isolation import IsolationLevel
 from segreader.live.follow import LiveEnds
 from segreader.live.scan import LiveScan
-from segreader.plan.request import Bounds, LiveEnd, ReadOptions, RecordFilter, Request, TimeRange
+from segreader.plan.request import Bounds, LiveEnd, Policy, ReadOptions, RecordFilter, Request, TimeRange
 from segreader.read.metrics import LiveMetrics
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.records import ProducerRecord
@@ -112,14 +112,14 @@ def test_an_end_that_is_lower_for_a_moment_is_waited_for() -> None:
             log.grown()
         return FakeCluster.list_offsets(log.cluster, wanted, level)
 
-    log.cluster.list_offsets = list_offsets  # type: ignore[method-assign]
+    log.cluster.list_offsets = list_offsets  # type: ignore[method-assign, assignment]
     assert rows(next(later)) == [(0, 2, b"c")]
 
 
 def test_what_retention_deletes_before_it_is_read_is_an_error_or_a_note() -> None:
     log = Growing(SegmentBuilder().batch([b"a"]))
     strict, lax = log.scan(), log.scan()
-    lax.options = replace(lax.options, on_gap="skip")
+    lax.options = replace(lax.options, on_gap=Policy.SKIP)
     strictly, laxly = strict.follow(every_s=0), lax.follow(every_s=0)
     next(strictly), next(laxly)
     log.built[0].batch([b"b"]).batch([b"c"])

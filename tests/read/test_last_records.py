@@ -41,7 +41,7 @@ def ends_of(records: Iterable[Any], count: int) -> list[Any]:
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("one", at_edges(cases("tv2", "tv1", "k39", "aiven-zstd", remote=True)), ids=str)
 def test_the_last_records_are_those_at_the_end_of_a_whole_read(one: Case, isolation: str) -> None:
-    asked = {"topic": one.topic, "topic_id": one.topic_id, "isolation_level": isolation}
+    asked: dict[str, Any] = {"topic": one.topic, "topic_id": one.topic_id, "isolation_level": isolation}
     whole = list(segreader.scan(one.root / "remote", **asked).records())
     for count in (1, 2, 9, 100_000):
         assert list(segreader.scan(one.root / "remote", **asked, last=count).records()) == ends_of(whole, count)

@@ -34,11 +34,15 @@ def matching(records: list[Any], text: bytes) -> list[Any]:
 @pytest.mark.parametrize("one", at_edges(cases("tv2", "k39", "aiven-plain", remote=True)), ids=str)
 def test_what_is_found_is_what_a_whole_read_has(one: Case, isolation: str) -> None:
     chance = random.Random(f"{one} {isolation}")
-    asked = {"topic": one.topic, "topic_id": one.topic_id, "isolation_level": isolation}
+    asked: dict[str, Any] = {"topic": one.topic, "topic_id": one.topic_id, "isolation_level": isolation}
     whole = list(segreader.scan(one.root / "remote", **asked).records())
     record = chance.choice(whole) if whole else None
     text = b"v" if record is None else (record.value or b"")[:3]
-    how = {"kernel": chance.choice(["native", "reference"]), "threads": chance.choice([1, 4]), "split_bytes": 500}
+    how: dict[str, Any] = {
+        "kernel": chance.choice(["native", "reference"]),
+        "threads": chance.choice([1, 4]),
+        "split_bytes": 500,
+    }
     with segreader.scan(one.root / "remote", **asked, **how, grep=text, batch_rows=7) as scan:
         assert list(scan.records()) == matching(whole, text)
         assert scan.looked_at == len(whole)
