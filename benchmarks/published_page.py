@@ -174,8 +174,8 @@ def _busy(middle: str, most: str, loads: Range) -> list[str]:
         f"**The machine was not quiet.** Other work kept {middle} cores busy in the middle turn, {most} in the worst,"
         f" at loads of {loads.least:.0f} to {loads.most:.0f}.",
         "",
-        "- CPU per GB holds: it is counted for each process. Beside other work it is somewhat above what an idle",
-        "  machine gives, on all sides.",
+        "- CPU is counted for each process. Beside other work it is above what an idle machine gives, on all sides, and",
+        "  a young JVM compiles: look at the spread, and at the turns one by one.",
         "- **Wall times and latencies are shown and claimed for nothing.** A latency here has the wait for a core in",
         "  it, and the row `nobody` says how long that is by itself.",
     ]

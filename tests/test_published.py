@@ -85,3 +85,13 @@ def test_the_picture_and_the_page_are_those_of_the_newest_run_that_is_kept() -> 
     run = Published.parse(lines.read_text(encoding="utf-8"))
     assert MAKE_CHART.PUBLISHED.read_text(encoding="utf-8") == MAKE_CHART.figure(run), "run: make pages"
     assert lines.with_suffix(".md").read_text(encoding="utf-8") == page(run, lines.name)
+
+
+def test_the_page_of_the_figure_has_the_numbers_of_that_run() -> None:
+    lines = newest(ROOT / "benchmarks" / "results")
+    run = Published.parse(lines.read_text(encoding="utf-8"))
+    text = (ROOT / "docs" / "explanation" / "figure.md").read_text(encoding="utf-8")
+    costs = [[side, *(str(run.of(side, value)) for value in (run.broker_cpu, run.client_cpu))] for side in run.sides]
+    rows = [[*row, str(run.of(row[0], lambda turn: turn.hot_p99_ms))] for row in [*costs, [NOBODY, "", ""]]]
+    assert [row for row in rows if f"| {' | '.join(row)} |" not in text] == []
+    assert lines.name in text
