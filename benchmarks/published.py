@@ -233,9 +233,9 @@ def machine() -> dict[str, Any]:
 
 
 def take_turns(on: Stage, rounds: int, seed: int) -> Iterator[Turn]:
-    """Rounds of one turn for each side and one for nobody, in an order by chance."""
+    """Rounds of one turn for each side and one for nobody, in an order by chance, after round -1 to warm up."""
     order = random.Random(seed)
-    for number in range(rounds):
+    for number in range(-1, rounds):
         for side in order.sample([NOBODY, *on.readers], len(on.readers) + 1):
             yield on.turn(number, side)
 
@@ -273,8 +273,9 @@ def main() -> None:
         out = stack.enter_context(stem.with_suffix(".jsonl").open("w", encoding="utf-8"))
         out.write(json.dumps(facts) + "\n")
         for turn in take_turns(on, arguments.rounds, arguments.seed):
-            out.write(json.dumps(asdict(turn)) + "\n")
-            out.flush()
+            if turn.round >= 0:
+                out.write(json.dumps(asdict(turn)) + "\n")
+                out.flush()
             print(show(turn, facts["stored_bytes"] / 1e9), flush=True)
     lines = stem.with_suffix(".jsonl")
     stem.with_suffix(".md").write_text(

@@ -138,7 +138,7 @@ def page(run: Published, name: str) -> str:
         f"# What reading a tiered topic costs, {facts['at'][:10]}",
         "",
         f"`make bench-published BENCH='--gb {run.stored_gb:.1f} --rounds {facts['rounds']}'`, {facts['at']},"
-        f" commit {facts['commit']}.",
+        f" segreader at {facts['commit']}.",
         f"Every turn is a line of [{name}]({name}).",
         "",
         f"**{run.stored_gb:.2f} GB as stored** in the remote tier alone: {facts['records']:,} records of"
@@ -174,8 +174,8 @@ def _busy(middle: str, most: str, loads: Range) -> list[str]:
         f"**The machine was not quiet.** Other work kept {middle} cores busy in the middle turn, {most} in the worst,"
         f" at loads of {loads.least:.0f} to {loads.most:.0f}.",
         "",
-        "- CPU is counted for each process. Beside other work it is above what an idle machine gives, on all sides, and",
-        "  a young JVM compiles: look at the spread, and at the turns one by one.",
+        "- CPU is counted for each process. Beside other work it is above what an idle machine gives, on all sides,",
+        "  and a young JVM compiles: look at the spread, and at the turns one by one.",
         "- **Wall times and latencies are shown and claimed for nothing.** A latency here has the wait for a core in",
         "  it, and the row `nobody` says how long that is by itself.",
     ]
@@ -222,7 +222,8 @@ def _method(facts: dict[str, Any], run: Published) -> list[str]:
         "- The remote tier is a directory (Kafka's `LocalTieredStorage`): the broker and segreader read the same files",
         "  from the page cache. The network, TLS and the CPU of a real bucket are in the figures of neither.",
         "- A turn is one whole read. Sides take turns in an order by chance, each in a process that stays, after",
-        "  a read of 50 MB that is not counted. The start of a JVM or of Python is in no figure.",
+        "  a round that is not kept. A turn begins with a read of 50 MB that is not counted. The start of a JVM or of",
+        "  Python is in no figure.",
         "- Spark's kafka source: every row made and dropped (`noop`).",
         "- confluent-kafka: one consumer, 10,000 messages at a time, their contents not touched,",
         "  `fetch.queue.backoff.ms` 1 (by default it pauses for a second when its queue is full).",

@@ -20,7 +20,7 @@ THEIRS = "kafka to Parquet: client + broker"
 
 WIDTH, LEFT, RIGHT, TOP = 720, 130, 60, 74
 BAR, GAP = 16, 18
-LABEL, VALUE = 200, 150
+LABEL, VALUE = 212, 150
 COLOURS = {"segreader": "#1f77b4", "client": "#e08214", "broker": "#fdb863"}
 
 RESULTS = RESULT.parent
