@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from docs.terminal import in_terminal, picture_of
+from docs.terminal import Shown, in_terminal, picture_of
 from segreader.format.compression import Codec
 from segreader.plan.cost import parse_prices
 from segreader.report.model import read_report
@@ -154,12 +155,36 @@ def _terminal_picture(*commands: str, columns: int = 120) -> Callable[[Path], No
     return make
 
 
+def _shell_picture(*typed: str, columns: int = 100) -> Callable[[Path], None]:
+    """What makes a picture of the shell over ``make_bucket``'s topics, in which statements and commands are typed."""
+
+    def make(picture: Path) -> None:
+        with TemporaryDirectory() as place:
+            make_bucket(Path(place) / "tiered")
+            shown = {one: _in_shell(one.replace("      ...> ", ""), columns, Path(place)) for one in typed}
+        picture.write_text(picture_of(shown, columns, picture.stem, prompt="segreader>"))
+
+    return make
+
+
+def _in_shell(typed: str, columns: int, place: Path) -> Shown:
+    """What the shell prints for something that is typed, with the same time on every machine."""
+    shown = in_terminal("shell", "tiered", columns=columns, place=place, piped=typed)
+    return Shown(shown.code, re.sub(r", [0-9.]+ s, read", ", 0.1 s, read", shown.raw))
+
+
 PICTURES: Final[Mapping[str, Callable[[Path], None]]] = {
     "report.png": report_picture,
     "ls.svg": _terminal_picture("segreader ls tiered --sort growth", "segreader ls tiered orders"),
     "plan.svg": _terminal_picture(
         "segreader plan tiered payments --price get_per_1000=0.0004 --price gib_out=0.09 --price currency=USD",
         columns=110,
+    ),
+    "shell.svg": _shell_picture(
+        "select date_trunc('day', timestamp) as day, count(*) as records\n"
+        "      ...> from audit group by 1 order by 2 desc, 1 limit 3;",
+        ".topics",
+        '.plan select value from audit where "offset" >= 900',
     ),
     "verify.svg": _terminal_picture("segreader verify tiered", columns=110),
 }

@@ -49,6 +49,7 @@ def in_terminal(
     lines: int = 40,
     environment: Mapping[str, str] | None = None,
     place: Path | None = None,
+    piped: str | None = None,
 ) -> Shown:
     """Run ``segreader`` where stdin, stdout and stderr are one terminal, which is at its end when it ends.
 
@@ -56,6 +57,7 @@ def in_terminal(
         columns, lines: of the terminal.
         environment: variables besides those of this process; of colours and sizes only these count.
         place: the directory to run it in; that of this process by default.
+        piped: what stdin gives in place of the terminal.
     """
     leave_out = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"}
     given = {name: value for name, value in os.environ.items() if name not in leave_out}
@@ -64,9 +66,18 @@ def in_terminal(
     terminal, other_end = pty.openpty()
     fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     running = subprocess.Popen(
-        command, stdin=other_end, stdout=other_end, stderr=other_end, env=given, start_new_session=True, cwd=place
+        command,
+        stdin=other_end if piped is None else subprocess.PIPE,
+        stdout=other_end,
+        stderr=other_end,
+        env=given,
+        start_new_session=True,
+        cwd=place,
     )
     os.close(other_end)
+    if running.stdin is not None:
+        with running.stdin:
+            running.stdin.write((piped or "").encode())
     written = bytearray()
     try:
         while piece := os.read(terminal, 1 << 16):
@@ -77,13 +88,14 @@ def in_terminal(
     return Shown(running.wait(), written.decode().replace("\r\n", "\n"))
 
 
-def picture_of(commands: Mapping[str, Shown], columns: int, name: str) -> str:
+def picture_of(commands: Mapping[str, Shown], columns: int, name: str, prompt: str = "$") -> str:
     """An SVG of a terminal in which commands were typed one after another: one file, no font or image from elsewhere.
 
     Args:
         commands: what was typed, and what came.
         columns: of the terminal.
         name: of the picture, which its parts are named by: the same commands give the same picture.
+        prompt: before each.
     """
     from rich.console import Console
     from rich.terminal_theme import TerminalTheme
@@ -91,7 +103,7 @@ def picture_of(commands: Mapping[str, Shown], columns: int, name: str) -> str:
 
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for typed, shown in commands.items():
-        console.print(Text.assemble(("$ ", "bold green"), typed), soft_wrap=True)
+        console.print(Text.assemble((f"{prompt} ", "bold green"), typed), soft_wrap=True)
         console.print(Text.from_ansi(shown.raw), end="")
     theme = TerminalTheme(
         (24, 26, 31),
