@@ -294,6 +294,8 @@ _SELDOM: Final = 30.0
 _OFTEN: Final = 1.0
 _TASK: Final = 8 << 20
 """Bytes that are read in the time that a task takes to start: of small splits all take the same time."""
+_TELLING: Final = 0.1
+"""The part of all splits that must be done in the first look that finds any: the first split waits for its worker."""
 _SHORTEST: Final = 5.0
 """Seconds that are still shown as what is left: an estimate of fewer is wrong more often than right."""
 
@@ -387,7 +389,7 @@ class ProgressWatch:
         parts = [f"{many:,} of {len(self._plan.splits):,} splits", f"{shown_bytes(done)} of {shown_bytes(total)}"]
         if not to_come:
             ends = ["finishing"]
-        elif many > few and last > began:
+        elif many > few and last > began and (len(self._seen) > 2 or many >= _TELLING * len(self._plan.splits)):
             work = (done - before + (many - few) * _TASK) / (last - began)
             # since the last split was done, others have gone on
             left = (total - done + to_come * _TASK) / work - (now - last)

@@ -314,6 +314,15 @@ def test_the_rate_is_of_the_last_half_minute_and_no_time_stands_still() -> None:
     assert watch.look().endswith(", finishing")
 
 
+def test_the_first_split_alone_does_not_tell_how_long_the_others_take() -> None:
+    now = [0.0]
+    watch, target, ids = watch_of(20, clock=lambda: now[0])
+    now[0], target.done = 20, ids[:1]
+    assert watch.look().endswith(", 20 s so far")
+    now[0], target.done = 25, ids[:15]
+    assert watch.look().endswith(" s left")
+
+
 def test_a_split_that_takes_long_lets_the_time_go_on() -> None:
     now = [0.0]
     watch, target, ids = watch_of(4, clock=lambda: now[0])
