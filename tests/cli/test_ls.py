@@ -403,3 +403,39 @@ def test_what_cannot_be_listed_is_one_line_that_says_why(
 
     assert (found, rows) == (code, [])
     assert said in err
+
+
+@pytest.mark.parametrize(
+    ("order", "topics"),
+    [("name", ["a", "b", "c"]), ("size", ["b", "c", "a"]), ("segments", ["c", "a", "b"]), ("growth", ["a", "c", "b"])],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rows_come_in_the_order_that_is_asked_for(order: str, topics: list[str], tmp_path: Path, ls: Ls) -> None:
+    segments = three_segments()
+    write_local_tiered(tmp_path, "a", segments[:2])
+    write_local_tiered(tmp_path, "b", [SegmentBuilder().batch([b"v" * 10_000])])  # one time only: it has no growth
+    write_local_tiered(tmp_path, "c", segments)
+
+    assert [row["topic"] for row in ls.rows(tmp_path, "--sort", order)] == topics
+
+
+def test_segments_have_no_growth_to_sort_by(tmp_path: Path, ls: Ls) -> None:
+    write_local_tiered(tmp_path, "a", three_segments())
+
+    assert [row["base_offset"] for row in ls.rows(tmp_path, "a/0", "--sort", "time")] == [8, 6, 0]
+    code, _, err = ls(tmp_path, "a/0", "--sort", "growth")
+    assert (code, "A segment has no growth" in err) == (2, True)
+
+
+def test_times_of_many_partitions_are_read_on_request_only(
+    tmp_path: Path, ls: Ls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segreader.cli.commands.ls._TIMED_PARTITIONS", 1)
+    for partition in (0, 1):
+        write_local_tiered(tmp_path, "a", three_segments(), partition=partition)
+
+    code, (row,), err = ls(tmp_path)
+    assert (code, row["max_timestamp"]) == (0, None)
+    assert err == "note: times of 2 partitions are not read; --times reads them\n"
+    for option in (["--times"], ["--sort", "time"]):
+        assert ls.rows(tmp_path, *option)[0]["max_timestamp"] == FIRST_TIMESTAMP_MS + 8
