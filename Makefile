@@ -38,7 +38,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-backfill bench-storage bench-values bench-spark bench-kafka bench-spark-values bench-broker bench-loader bench-published test-asan mutants wheel release clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages pictures docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-backfill bench-storage bench-values bench-spark bench-kafka bench-spark-values bench-broker bench-loader bench-published test-asan mutants wheel release clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -101,6 +101,9 @@ pages: api  ## write what is generated: docs/reference/api.md, the tables of CON
 	$(BIN)/python -m docs.make_contributing
 	$(BIN)/python -m docs.make_chart
 	$(BIN)/python -m docs.make_sizing
+
+pictures: $(VENV)/.dev  ## write the pictures of the documentation anew (the report's takes chromium)
+	$(BIN)/python -m docs.make_pictures
 
 docs: $(DOCS)/.made  ## build the documentation into build/site, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
