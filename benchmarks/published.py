@@ -268,7 +268,7 @@ def main() -> None:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segreader-bench-")))
         sides = arguments.side or SIDES
         on, known = stack.enter_context(stage(place, int(arguments.gb * 1e9), sides, arguments.rest))
-        facts |= known | {"rounds": arguments.rounds, "note": arguments.note}
+        facts |= known | {"rounds": arguments.rounds, "warm_rounds": 1, "note": arguments.note}
         print(facts, f"{facts['stored_bytes'] / MIB:.0f} MiB stored", flush=True)
         out = stack.enter_context(stem.with_suffix(".jsonl").open("w", encoding="utf-8"))
         out.write(json.dumps(facts) + "\n")
