@@ -51,6 +51,7 @@ def test_the_first_error_of_a_pipe_ends_it_with_its_exit_code(shell: Shell) -> N
 
 def test_topics_and_their_columns_are_shown(shell: Shell) -> None:
     code, out, _ = shell(".topics\n")
+    assert shell(".tables\n")[1] == out
     rows = {row["topic"]: row for row in map(json.loads, out.splitlines())}
     assert code == 0
     assert rows["multi"] == {"topic": "multi", "partitions": 4, "segments": 12, "size": 1708699}

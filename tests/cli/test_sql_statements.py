@@ -318,3 +318,8 @@ def test_a_place_by_its_name_brings_its_options_and_schemas(
     assert "no-such-layout" in ask("select count(*) from multi", at="odd")[2]
     assert "Name the place alone: prod" in ask(query, at="prod:orders-avro")[2]
     assert main(["sql", "-q", "select count(*) from topic('prod', 'orders-avro')"]) == 0
+
+
+def test_a_table_without_a_place_leads_to_the_options_that_name_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", "select 1 from multi"]) == 2
+    assert "Name the bucket with --at LOCATION, or write topic('LOCATION', 'multi')" in capsys.readouterr().err

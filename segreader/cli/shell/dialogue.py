@@ -73,7 +73,7 @@ class Dialogue:
         name, _, rest = text.partition(" ")
         rest = rest.strip()
         match name:
-            case ".topics":
+            case ".topics" | ".tables":
                 self._topics()
             case ".schema":
                 self._schema(rest)

@@ -303,7 +303,9 @@ class SqlSession:
         hint = proposal or hint_for(message, text, self.tables)
         if missing := _NO_TABLE.match(message):
             near = difflib.get_close_matches(missing[1], self.tables.names, 1)
-            others = f"There are {', '.join(self.tables.names[:20])}" if self.tables.names else hint
+            others = f"Name the bucket with --at LOCATION, or write topic('LOCATION', '{missing[1]}')"
+            if self.tables.names:
+                others = f"There are {', '.join(self.tables.names[:20])}"
             return OptionError(missing[0], hint=f'Did you mean "{near[0]}"?' if near else others)
         return OptionError(message, hint=hint)
 
