@@ -275,7 +275,7 @@ def test_two_lineages_are_two_jobs(tmp_path: Path, capsys: pytest.CaptureFixture
     nothing = ["--offsets", '{"diverged-hanging":{"0":"3:3"}}']
     assert backfill.main([*asked, *nothing]) == 0
     assert backfill.main([*asked, *nothing, "--leader-epochs", str(CORPUS / "cluster" / "local")]) == 2
-    assert "leader-epochs not given there" in capsys.readouterr().err
+    assert "--leader-epochs (not given) there" in capsys.readouterr().err
 
 
 def test_a_task_that_lacks_the_log_directory_says_that_executors_read_it(tmp_path: Path) -> None:

@@ -276,8 +276,8 @@ def test_damaged_data_ends_in_five_and_names_the_place(tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "either --topic NAME or --pattern REGEX"),
-        (["--topic", "a", "--pattern", "b"], 2, "either --topic NAME or --pattern REGEX"),
+        ([], 2, "either TOPIC, --topic NAME or --pattern REGEX"),
+        (["--topic", "a", "--pattern", "b"], 2, "either TOPIC, --topic NAME or --pattern REGEX"),
         (["--topic", "nulls", "--split-bytes", "0"], 2, "--split-bytes is not a size"),
         (["--topic", "nulls", "--file-bytes", "x"], 2, "--file-bytes is not a size"),
         (["--topic", "nulls", "--offsets", '{"nulls":{"0":-1}}'], 2, "--offsets cannot be latest"),

@@ -116,5 +116,5 @@ def test_a_table_of_nothing_new_has_a_note_of_the_newest_time() -> None:
     for filter in (None, pc.field("partition") == 1):
         assert dataset.to_table(filter=filter).num_rows == 0
         (note,) = dataset.metrics.notes
-        assert "the newest time there is 2025-11-27 01:38:13.25" in note
+        assert "the newest time there is 2025-11-27T01:38:13.25" in note
     assert open_dataset(REMOTE, topic="multi", since=0).to_table(filter=pc.field("offset") < 0).num_rows == 0

@@ -317,7 +317,9 @@ def test_s3s_parts_are_given_up_with_a_failure(servers: ServerPool) -> None:
     target = open_target(f"s3://{server.bucket}/parts", server.storage_options)
 
     def uploads() -> list[Any]:
-        found: list[Any] = server.client().list_multipart_uploads(Bucket=server.bucket).get("Uploads", [])
+        found: list[Any] = (
+            server.client().list_multipart_uploads(Bucket=server.bucket, Prefix="parts/").get("Uploads", [])
+        )
         return found
 
     with pytest.raises(KeyError), target.create("a") as file:
