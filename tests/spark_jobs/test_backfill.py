@@ -175,7 +175,7 @@ def test_a_driver_killed_with_all_its_workers_is_finished_by_the_next_run(tmp_pa
     assert table_of(target)["offset"].to_pylist() == list(range(4000))
     assert len(files_of(target)) == 40
     told = [line for line in second.stderr.splitlines() if "splits, " not in line]  # how far it is: on a busy machine
-    assert [line.split(" ")[0] for line in told][-2:] == ["Starting", "Writing"]
+    assert [line.split(" ")[0] for line in told][-3:] == ["Starting", "Spark", "Writing"]
 
 
 @pytest.mark.exhaustive
