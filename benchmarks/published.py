@@ -1,8 +1,8 @@
 """What reading a tiered topic costs its broker, the others at that broker, and who reads: ``make bench-published``.
 
-Spark's kafka source, confluent-kafka, segreader, and nobody take turns, in another order each round, while a pair of
-clients writes and reads another topic of the broker at a steady rate. Leaves every turn as a line of JSON and a page of
-medians in ``benchmarks/results``, from which ``docs.make_chart`` draws.
+Spark's kafka source, confluent-kafka, segreader and an idle turn follow each other, in another order each round, while
+a pair of clients writes and reads another topic of the broker at a steady rate. Leaves every turn as a line of JSON and
+a page of medians in ``benchmarks/results``, from which ``docs.make_chart`` draws.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def machine() -> dict[str, Any]:
 
 
 def take_turns(on: Stage, rounds: int, seed: int) -> Iterator[Turn]:
-    """Rounds of one turn for each side and one for nobody, in an order by chance, after round -1 to warm up."""
+    """Rounds of one turn for each side and an idle one, in random order, after round -1 to warm up."""
     order = random.Random(seed)
     for number in range(-1, rounds):
         for side in order.sample([NOBODY, *on.readers], len(on.readers) + 1):
@@ -255,7 +255,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description="The published figure.")
     parser.add_argument("--gb", type=float, default=2.0, help="bytes of the topic as stored, in 1e9 (2)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each side has its turn (3)")
-    parser.add_argument("--rest", type=float, default=15.0, help="seconds of a turn in which nobody reads (15)")
+    parser.add_argument("--rest", type=float, default=15.0, help="seconds of an idle turn (15)")
     parser.add_argument("--side", action="append", choices=SIDES, help="only this side; may be repeated")
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns (1)")
     parser.add_argument("--note", default="", help="a sentence about this run, for its page")

@@ -111,7 +111,7 @@ class Published:
         return turn.client_cpu_s / self.stored_gb
 
     def broker_cpu(self, turn: Turn) -> float:
-        """CPU seconds of the broker for each GB, above what it uses while nobody reads."""
+        """CPU seconds of the broker for each GB, above its idle load."""
         return (turn.broker_cpu_s - self.idle_rate * turn.wall_s) / self.stored_gb
 
     def wall(self, turn: Turn) -> float:

@@ -194,7 +194,7 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any]], contextlib.AbstractContextMana
 
 
 def hasten() -> None:
-    """Let the pair come before all others on its core, where this user may: it stands for clients elsewhere."""
+    """Give the pair priority on its core, where this user may: its clients would run on other machines."""
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, -_LEAD)
 

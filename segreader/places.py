@@ -1,7 +1,7 @@
 """Places by name: a section of ``~/.config/segreader.toml`` for each bucket, and how ``prod:orders/3`` is read.
 
-A place says once what every command would be told again: where segments are, which options their store takes, which
-brokers and schemas belong to them. Secrets are named by reference and read when a store or a client needs them.
+A place saves repeating on every command line where segments are, which options their store takes, and which brokers
+and schemas belong to them. Secrets are named by reference and read when a store or a client needs them.
 """
 
 from __future__ import annotations

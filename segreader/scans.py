@@ -549,7 +549,7 @@ def scan(
         isolation_level: ``read_committed`` (default) or ``read_uncommitted``.
         with_key: only records with exactly this key, in bytes, text (its UTF-8) or hex (``0x00ff``). Of each topic the
             one partition is read where Kafka's default partitioner puts it (murmur2), and ``plan().notes`` says which;
-            with ``partitions`` those are read. How many partitions a topic has is told by the listing, or the cluster.
+            with ``partitions`` those are read. The number of partitions is the listing's, or the cluster's.
         all_partitions: with ``with_key``: read every partition, for keys that another partitioner placed.
         grep: only records whose key or value contains these bytes, given as ``with_key``. ``looked_at`` counts those
             that were read for it.

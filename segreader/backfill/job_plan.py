@@ -397,15 +397,15 @@ class _TargetHistory:
                 if epoch >= 0
             ]
             try:
-                told = iter(cluster.epoch_ends(asked) if asked else ())
+                answers = iter(cluster.epoch_ends(asked) if asked else ())
             except UnsupportedVersionError:
-                told = None
+                answers = None
             for known in some:
                 earliest, latest = bounds[known.partition.partition]
                 for end, epoch in known.ends.items():
                     common = latest
-                    if told is not None and epoch >= 0:
-                        common = min(latest, max(0, next(told).end_offset))
+                    if answers is not None and epoch >= 0:
+                        common = min(latest, max(0, next(answers).end_offset))
                     if common < end:
                         raise self._diverged_live(known, common, cluster.shown)
                 self._require_none_below(known.partition, earliest, "records")

@@ -309,8 +309,8 @@ def live_splits(
         gone = _lost(read.lost, asked.partition, "no broker and no segment has them")
         one = _range(mine, asked.seam.start, asked.seam.stop, ends[asked.partition], gone)
         epochs = [epoch for epoch, first in asked.leader_epochs if first < one.stop]
-        marks, told = asked.marks, read.log_ends.get((one.topic, one.partition))
-        end, by = (marks.end, marks.leader_epoch) if told is None else (told.offset, told.leader_epoch)
+        marks, found = asked.marks, read.log_ends.get((one.topic, one.partition))
+        end, by = (marks.end, marks.leader_epoch) if found is None else (found.offset, found.leader_epoch)
         ranges.append(replace(one, epoch=epochs[-1] if epochs else -1, log_end=end, log_epoch=by))
     return tuple(splits), tuple(ranges)
 

@@ -257,7 +257,7 @@ def _listed(ctx: click.Context, text: str | None) -> Topics:
 
     listed = _within(SECONDS, ask)
     if kept is not None:
-        kept.write(listed)  # where a store does not answer, nobody waits for it again within the minute
+        kept.write(listed)  # a store that does not answer is not asked again for a minute
     return listed
 
 

@@ -250,7 +250,7 @@ _WINDOW_S = 10.0
 """The seconds whose speed counts."""
 
 _STALLED_S = 3.0
-"""After so long without anything new, how much time is left cannot be told."""
+"""Without progress for this many seconds, no time left is shown."""
 
 
 @contextmanager
@@ -314,9 +314,7 @@ class Pace:
         return self._clock() - self._seen[-1][0]
 
     def left(self, whole: int) -> str:
-        """How long the rest takes, for people; for how long nothing has come where that cannot be told; nothing at
-        the end.
-        """
+        """The time left as text; without progress, for how long there was none; empty at the end."""
         rest = whole - self._seen[-1][1]
         if rest <= 0:
             return ""
@@ -372,7 +370,7 @@ class _Bar:
         drawn.stop()
 
     def text(self) -> str:
-        """What stands beside the bar now."""
+        """The text beside the bar now."""
         done, whole, records = self._at
         parts = [f"{shown_size(done)} of {shown_size(whole)}" if self._limit is None else shown_size(done)]
         parts.append(f"{self._bytes.per_second / (1 << 20):,.1f} MiB/s")

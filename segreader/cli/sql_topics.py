@@ -244,7 +244,7 @@ class QueryTables:
         return rest | {"cte_map": {"map": tables}}
 
     def _put(self, table: MadeTable, node: dict[str, Any], of_from: Counter[str]) -> dict[str, Any]:
-        """What stands in the tree for a topic, in place of the node that names it."""
+        """The node that replaces a topic's in the tree."""
         of_from[table.name.lower()] += 1
         count = of_from[table.name.lower()]
         shown = node["alias"] or (table.name if count == 1 else f"{table.name}_{count}")
@@ -253,7 +253,7 @@ class QueryTables:
         return made | {name: node[name] for name in ("sample", "column_name_alias") if name in node}
 
     def _all_topics(self) -> dict[str, Any]:
-        """What stands in the tree for SHOW TABLES."""
+        """The node that replaces SHOW TABLES in the tree."""
         if self._at is None:
             raise OptionError("no place is named whose topics are tables", hint="Name one with --at")
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in self.names)
@@ -315,7 +315,7 @@ class QueryTables:
             return self._one(self._text(parsed))
         except duckdb.Error as error:
             raise OptionError(
-                "an argument of topic() is not a constant", found=told(error)[0], expected="text, numbers, or lists"
+                "an argument of topic() is not a constant", found=parts_of(error)[0], expected="text, numbers, or lists"
             ) from None
 
     def _make(self, positional: list[Any], named: dict[str, Any]) -> MadeTable:
@@ -476,7 +476,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def told(error: BaseException) -> tuple[str, str | None]:
+def parts_of(error: BaseException) -> tuple[str, str | None]:
     """What DuckDB says in one line, without its drawing of the query, and the names that it proposes instead."""
     text = " ".join(str(error).partition("\n\nLINE ")[0].split())
     match = _PROPOSAL.search(text)

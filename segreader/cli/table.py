@@ -314,7 +314,7 @@ def cut(text: str, width: int) -> str:
 
 
 _LOOKS_LIKE_MORE: Final = re.compile(r'NULL|0x[0-9a-f]*|".*|\s.*|.*\s', re.DOTALL)
-"""Text that stands in quotes, or it would be read as something else."""
+"""Text that is quoted, because it would look like NULL, an empty text or bytes."""
 
 
 def text_cell(text: str | None, longest: int | None = None) -> Cell:

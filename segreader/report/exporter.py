@@ -51,11 +51,11 @@ class VerifyExporter:
         """Whether ``stop`` was called."""
         return self._is_stopped
 
-    def run(self, told: Callable[[str], None]) -> None:
+    def run(self, say: Callable[[str], None]) -> None:
         """Look until ``stop``.
 
         Args:
-            told: called with a line about each run.
+            say: called with a line about each run.
 
         Raises:
             SegreaderError: the first run failed: the location or an option is wrong. Later failures are counted.
@@ -69,11 +69,11 @@ class VerifyExporter:
                     raise
                 self._is_up = False
                 self._runs["failed"] += 1
-                told(f"error: {error}")
+                say(f"error: {error}")
             else:
                 self._is_up = True
                 self._runs["ok"] += 1
-                told(self._line(self._last, time.monotonic() - began))
+                say(self._line(self._last, time.monotonic() - began))
             self._took_s, self._ended_s = time.monotonic() - began, self._clock()
             with suppress(Empty):
                 self._wake.get(timeout=self._every_s)

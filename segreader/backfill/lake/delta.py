@@ -198,9 +198,9 @@ class DeltaLakeTable:
         begins: dict[str, dict[str, int]] = {}
         with self._failures():
             for topic, partition in sorted(asked):
-                for app, told in ((_APP, known), (_BEGIN_APP, begins)):
+                for app, offsets in ((_APP, known), (_BEGIN_APP, begins)):
                     if (offset := table.transaction_version(f"{app}{topic}/{partition}")) is not None:
-                        told.setdefault(topic, {})[str(partition)] = offset
+                        offsets.setdefault(topic, {})[str(partition)] = offset
         if not known:
             return None
         if restored is not None or replaced is not None:
@@ -495,8 +495,8 @@ class DeltaLakeTable:
             }
             transactions = [
                 Transaction(f"{app}{topic}/{partition}", offset)
-                for app, told in ((_APP, end.offsets), (_BEGIN_APP, begins))
-                for topic, some in told.items()
+                for app, offsets in ((_APP, end.offsets), (_BEGIN_APP, begins))
+                for topic, some in offsets.items()
                 for partition, offset in some.items()
             ]
             return {"actions": actions, "metadata": metadata, "transactions": transactions}

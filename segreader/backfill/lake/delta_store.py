@@ -101,8 +101,8 @@ def _azure_options(options: StorageOptions) -> dict[str, object]:
 def _emulator_options(endpoint: str, account: str) -> dict[str, object]:
     """Options for Azure's emulator: it alone has the account in the path of its URL. Nothing for Azure itself.
 
-    delta-rs lists a log with ``startFrom``, which Azure knows and the emulator ignores: told of a file that it did not
-    ask for, it says "Invalid table version". Where it knows of the emulator, it does without.
+    delta-rs lists a log with ``startFrom``. Azure supports it, the emulator ignores it and returns older files too,
+    and delta-rs fails with "Invalid table version". Told that it talks to the emulator, it leaves ``startFrom`` out.
 
     Raises:
         OptionError: the emulator is elsewhere than delta-rs looks for it, and only a variable can say where.

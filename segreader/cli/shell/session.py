@@ -207,7 +207,7 @@ class SqlSession:
         """Print what a query would read, and read nothing; raises as ``run``.
 
         Args:
-            has_engine: whether DuckDB's own plan stands below.
+            has_engine: also print DuckDB's own plan.
         """
         queries = self.split(text)
         if len(queries) != 1 or queries[0].kind is StatementKind.EXPLAIN:
@@ -295,11 +295,11 @@ class SqlSession:
             raise self._refused(error, text) from None
 
     def _refused(self, error: BaseException, text: str) -> OptionError:
-        from segreader.cli.sql_topics import hint_for, told
+        from segreader.cli.sql_topics import hint_for, parts_of
 
         if "Failure in decode" in str(error):
             return OptionError("a key or value is not UTF-8 text", hint="Ask for bytes: topic(…, decode := 'blob')")
-        message, proposal = told(error)
+        message, proposal = parts_of(error)
         hint = proposal or hint_for(message, text, self.tables)
         if missing := _NO_TABLE.match(message):
             near = difflib.get_close_matches(missing[1], self.tables.names, 1)

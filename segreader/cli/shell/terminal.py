@@ -55,7 +55,7 @@ def typed_texts(session: SqlSession) -> Iterator[str]:
         raise OptionError("the shell needs prompt_toolkit, which is not installed", hint=install_hint("sql")) from None
 
     class PrivateHistory(FileHistory):
-        """A file that nobody else may read, without what looks like a secret."""
+        """A file that only its owner may read; lines that look like a secret are not kept."""
 
         def store_string(self, string: str) -> None:
             if may_hold_a_secret(string):
@@ -65,7 +65,7 @@ def typed_texts(session: SqlSession) -> Iterator[str]:
 
     class Words(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-            with suppress(Exception):  # a location that cannot be listed is told of when it is asked
+            with suppress(Exception):  # the query that needs the location reports the error
                 for one in proposals(document.text_before_cursor, session.tables.names, session.tables.paths_of):
                     yield Completion(one.text, -one.replaces)
 
