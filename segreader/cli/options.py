@@ -406,6 +406,31 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _with((*_PARTITIONS, storage_option), catalog_options(select(command)))
 
 
+def price_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a price table; the command gets ``price_file`` and ``price_texts``."""
+    return _with(_PRICE_OPTIONS, command)
+
+
+def query_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that ``sql`` and ``shell`` share: what is at AT, what queries may read, how bytes are shown, what
+    reading costs.
+    """
+    from segreader.format.rows import ENCODINGS
+
+    shown = (
+        click.option("--allow-files", is_flag=True, help="Also let queries read files, such as 'lookup.parquet'."),
+        click.option(
+            "--bytes",
+            "encoding",
+            type=click.Choice(list(ENCODINGS)),
+            help="How a BLOB becomes text. auto, the default: UTF-8 where it is printable text, else base64 with a "
+            "field that says so.",
+        ),
+    )
+    command = _with((storage_option, _BROKER_OPTION, *shown, *_PRICE_OPTIONS), command)
+    return _with(_QUERY_OPTIONS, catalog_options(command))
+
+
 def _topic_and_partitions(
     argument: str | None, topic: str | None, partitions: tuple[int, ...]
 ) -> tuple[str | None, tuple[int, ...] | None]:
@@ -435,6 +460,29 @@ _CLUSTER_OPTIONS = (
         "through the brokers. kafka://HOST:PORT as LOCATION does the same without a store.",
     ),
     _BROKER_OPTION,
+)
+
+_PRICE_OPTIONS = (
+    click.option(
+        "--prices",
+        "price_file",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="A price table in JSON or TOML: get_per_1000 (GET requests), gib_out (bytes), gib_month (storage), "
+        "currency.",
+    ),
+    click.option(
+        "--price",
+        "price_texts",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="One entry of the price table; can be repeated. There are no built-in prices, because they change.",
+    ),
+)
+
+_QUERY_OPTIONS = (
+    click.option("--schemas", metavar="FILE|URL", help="Schemas that decode keys and values of the topics at AT."),
+    click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers, to read topics up to their live end."),
 )
 
 _LIVE_SCAN_OPTIONS = (

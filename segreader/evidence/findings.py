@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from segreader.errors import (
     CorruptBatchError,
@@ -60,6 +60,22 @@ class Finding:
     def action(self) -> str:
         """What to do."""
         return RULES[self.code].action
+
+    def as_row(self) -> dict[str, Any]:
+        """An object for JSON, with every field, also that which is ``None``."""
+        of = self.partition
+        return {
+            "code": self.code.value,
+            "severity": self.severity.value,
+            "topic": None if of is None else of.topic,
+            "partition": None if of is None else of.partition,
+            "topic_id": None if of is None else of.topic_id,
+            "object": self.object,
+            "position": self.position,
+            "offset": self.offset,
+            "explanation": self.explanation,
+            "action": self.action,
+        }
 
 
 class Findings:

@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 from segreader.errors import OptionError
-from segreader.evidence.findings import Finding
 from segreader.report.model import BucketReport, ReportedPartition, ReportedSegment, ReportedTopic
 from segreader.values import dataclass
 
@@ -32,7 +31,7 @@ def report_row(report: BucketReport) -> Row:
         "location": report.location,
         "made": report.made_ms,
         "deep": report.is_deep,
-        "findings": [_finding(one) for one in report.findings],
+        "findings": [one.as_row() for one in report.findings],
         "totals": {
             "topics": len(report.topics),
             "partitions": len(report.partitions),
@@ -51,22 +50,6 @@ def report_row(report: BucketReport) -> Row:
         },
         "topics": [_topic(one) for one in report.topics],
         "notes": list(report.notes),
-    }
-
-
-def _finding(one: Finding) -> Row:
-    partition = one.partition
-    return {
-        "code": one.code.value,
-        "severity": one.severity.value,
-        "topic": partition.topic if partition is not None else None,
-        "partition": partition.partition if partition is not None else None,
-        "topic_id": partition.topic_id if partition is not None else None,
-        "object": one.object,
-        "position": one.position,
-        "offset": one.offset,
-        "explanation": one.explanation,
-        "action": one.action,
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.options import Selection, live_options, scan_options, selection_options
+from segreader.cli.options import Selection, live_options, price_options, scan_options, selection_options
 from segreader.cli.output import debug_option, output_option, say, write_json_rows
 from segreader.cli.plan_rows import parse_price_options, plan_row, print_plan
 
@@ -38,19 +38,7 @@ Examples:
     help="Stored bytes of a split to aim at. Default: 128 MiB.",
 )
 @click.option("--splits", "has_splits", is_flag=True, help="Show each split in the table. JSON has them always.")
-@click.option(
-    "--prices",
-    "price_file",
-    metavar="FILE",
-    help="A price table in JSON or TOML: get_per_1000 (GET requests), gib_out (bytes), currency.",
-)
-@click.option(
-    "--price",
-    "price_texts",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="One entry of the price table; can be repeated. There are no built-in prices, because they change.",
-)
+@price_options
 @output_option("table", "json", "ndjson")
 @debug_option
 def plan(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.options import Selection, ahead_options, selection_options
+from segreader.cli.options import Selection, ahead_options, price_options, selection_options
 from segreader.cli.output import debug_option, progress, say, shown_size
 from segreader.errors import OptionError
 
@@ -49,20 +49,7 @@ Examples:
 )
 @click.option("--deep", is_flag=True, help="Read every log, as segreader verify --deep does.")
 @ahead_options("logs")
-@click.option(
-    "--prices",
-    "price_file",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="A price table in JSON or TOML: gib_month (storage), get_per_1000 (GET requests), gib_out (bytes), currency.",
-)
-@click.option(
-    "--price",
-    "price_texts",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="One entry of the price table; can be repeated. There are no built-in prices, because they change.",
-)
+@price_options
 @debug_option
 def report(
     select: Callable[[], Selection],

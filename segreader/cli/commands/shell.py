@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from segreader.cli.options import at_argument, catalog_options, parse_options, storage_option
+from segreader.cli.options import at_argument, parse_options, query_options
 from segreader.cli.output import debug_option, output_option, say
-from segreader.format.rows import ENCODINGS
 
 if TYPE_CHECKING:
     from segreader.stored.source import Catalog
@@ -27,31 +26,7 @@ Examples:
 
 @click.command(epilog=_EPILOG, short_help="Ask questions about the topics of one place, one after the other.")
 @at_argument
-@click.option("--schemas", metavar="FILE|URL", help="Schemas that decode keys and values.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers, to read topics up to their live end.")
-@catalog_options
-@storage_option
-@click.option(
-    "--broker-option",
-    "broker_options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Setting of the Kafka client; can be repeated. NAME=@FILE and NAME=env:VARIABLE keep a secret out of the "
-    "process list.",
-)
-@click.option("--allow-files", is_flag=True, help="Also let queries read files, such as 'lookup.parquet'.")
-@click.option(
-    "--bytes",
-    "encoding",
-    type=click.Choice(list(ENCODINGS)),
-    default="auto",
-    help="How a BLOB becomes text. auto, the default: UTF-8 where it is printable text, else base64 with a field that "
-    "says so.",
-)
-@click.option("--prices", "price_file", metavar="FILE", help="A price table for .plan, as of segreader plan.")
-@click.option(
-    "--price", "price_texts", multiple=True, metavar="NAME=VALUE", help="One entry of the price table; can be repeated."
-)
+@query_options
 @output_option("table", "ndjson", "json", "csv")
 @debug_option
 def shell(
@@ -62,7 +37,7 @@ def shell(
     storage_options: tuple[str, ...],
     broker_options: tuple[str, ...],
     allow_files: bool,
-    encoding: str,
+    encoding: str | None,
     price_file: str | None,
     price_texts: tuple[str, ...],
     form: str,
@@ -85,7 +60,7 @@ def shell(
     given = parse_options(storage_options), parse_options(broker_options)
     at = topics_at(location, *given, make_catalog(), bootstrap_servers, schemas)
     with sql_session(*given, at=at, prices=prices, allow_files=allow_files) as session:
-        dialogue = Dialogue(session, RowForm(form, encoding))
+        dialogue = Dialogue(session, RowForm(form, encoding or "auto"))
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             return run_piped(dialogue, sys.stdin)
         session.stay()

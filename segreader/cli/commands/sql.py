@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.options import at_option, catalog_options, parse_options, storage_option
+from segreader.cli.options import at_option, parse_options, query_options
 from segreader.cli.output import debug_option, output_file_option, output_option, require_place, say
 from segreader.errors import ObjectNotFoundError, OptionError
-from segreader.format.rows import ENCODINGS
 
 if TYPE_CHECKING:
     from segreader.stored.source import Catalog
@@ -38,33 +37,8 @@ Examples:
 @click.argument("query", required=False)
 @click.option("-f", "--file", "query_file", metavar="FILE", help="Read the statements from FILE; - is stdin.")
 @at_option
-@click.option("--schemas", metavar="FILE|URL", help="With --at: schemas that decode keys and values.")
-@click.option(
-    "--bootstrap-servers", metavar="HOST:PORT,…", help="With --at: brokers, to read topics up to their live end."
-)
-@catalog_options
-@storage_option
-@click.option(
-    "--broker-option",
-    "broker_options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Setting of the Kafka client, for topics with bootstrap_servers := …; can be repeated. NAME=@FILE and "
-    "NAME=env:VARIABLE keep a secret out of the process list.",
-)
-@click.option("--allow-files", is_flag=True, help="Also let the query read files, such as 'lookup.parquet'.")
-@click.option(
-    "--bytes",
-    "encoding",
-    type=click.Choice(list(ENCODINGS)),
-    help="How a BLOB becomes text. auto, the default: UTF-8 where it is printable text, else base64 with a field that "
-    "says so.",
-)
-@click.option("--prices", "price_file", metavar="FILE", help="For EXPLAIN: a price table, as of segreader plan.")
-@click.option(
-    "--price", "price_texts", multiple=True, metavar="NAME=VALUE", help="One entry of the price table; can be repeated."
-)
-@click.option("-q", "--quiet", is_flag=True, help="Do not tell rows, seconds and bytes on stderr at the end.")
+@query_options
+@click.option("-q", "--quiet", is_flag=True, help="Do not print rows, seconds and bytes on stderr at the end.")
 @output_file_option
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
 @debug_option
@@ -93,8 +67,8 @@ def sql(
     "offset" (in double quotes: OFFSET is a word of SQL), timestamp, timestamp_type and headers. In the query its name
     is the topic's, unless it has an alias.
 
-    SELECT, FROM, WITH, PIVOT, UNPIVOT, SHOW TABLES, DESCRIBE and SUMMARIZE are run. EXPLAIN tells what a query would
-    read, and what that costs, without reading a record.
+    SELECT, FROM, WITH, PIVOT, UNPIVOT, SHOW TABLES, DESCRIBE and SUMMARIZE are run. EXPLAIN prints what a query
+    would read, and what that costs, without reading a record.
 
     Key and value are text, so that value->>'$.id' works on JSON; decode := 'blob' gives the bytes. Other arguments are
     those of segreader.scan, constants all: partitions := [0, 1], since := '-1h', until := …, offsets := '100:200',

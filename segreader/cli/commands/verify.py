@@ -106,7 +106,7 @@ def verify(
             if form == "table":
                 _print_table(list(shown), findings.place)
             else:
-                write_json_rows(chain(map(_row, shown), findings.checked()), form)
+                write_json_rows(chain(({"kind": "finding", **one.as_row()} for one in shown), findings.checked()), form)
         say(findings.summary)
     finally:
         source.store.close()
@@ -242,23 +242,6 @@ class _Findings:
 
 def _number(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
-
-
-def _row(finding: Finding) -> Row:
-    partition = finding.partition
-    return {
-        "kind": "finding",
-        "code": finding.code.value,
-        "severity": finding.severity.value,
-        "topic": partition.topic if partition is not None else None,
-        "partition": partition.partition if partition is not None else None,
-        "topic_id": partition.topic_id if partition is not None else None,
-        "object": finding.object,
-        "position": finding.position,
-        "offset": finding.offset,
-        "explanation": finding.explanation,
-        "action": finding.action,
-    }
 
 
 def _print_table(findings: list[Finding], place: str) -> None:
