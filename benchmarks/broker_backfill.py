@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import mean, median
 
-from confluent_kafka import KafkaError, TopicPartition
-
 import segreader
-from benchmarks.broker_kit import Bench, Offsets, Spent, cpu_s, open_consumer, spent
+from benchmarks.broker_kit import Bench, Offsets, Spent, cpu_s, open_consumer, read_to_ends, spent
 from benchmarks.rows import Row
 from segreader.live.scan import LiveScan
 
@@ -20,23 +18,9 @@ _WARM_PLANS = 60
 
 
 def consume(bootstrap: str, topic: str, offsets: Offsets) -> int:
-    """Records of the partitions as confluent-kafka gives them, ten thousand at a time."""
-    consumer = open_consumer(bootstrap)
-    count = ended = 0
-    try:
-        consumer.assign([TopicPartition(topic, partition, first) for partition, (first, _) in offsets.items()])
-        while ended < len(offsets):
-            for message in consumer.consume(10_000, 1.0):
-                error = message.error()
-                if error is None:
-                    count += 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended += 1
-                else:
-                    raise RuntimeError(str(error))
-    finally:
-        consumer.close()
-    return count
+    """Records of the partitions as confluent-kafka gives them."""
+    starts = {partition: first for partition, (first, _) in offsets.items()}
+    return read_to_ends(open_consumer(bootstrap), topic, starts)
 
 
 @dataclass(frozen=True, slots=True)

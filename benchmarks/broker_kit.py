@@ -15,7 +15,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from benchmarks.inputs import BATCH_BYTES, Batch, Shape, make_batches
 from benchmarks.rows import MIB
@@ -39,8 +39,12 @@ _CALM = {
 Offsets = Mapping[int, tuple[int, int]]
 
 
-def open_consumer(bootstrap: str) -> Consumer:
-    """confluent-kafka as a bulk reader sets it: no commits, the ends told, and no pause when its queue is full."""
+def open_consumer(bootstrap: str, **settings: object) -> Consumer:
+    """confluent-kafka as a bulk reader sets it: no commits, events at the ends, and no pause when its queue is full.
+
+    Args:
+        settings: others of librdkafka, with ``_`` in place of each dot.
+    """
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -49,8 +53,32 @@ def open_consumer(bootstrap: str) -> Consumer:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "fetch.queue.backoff.ms": 1,  # by default a second
+            **{name.replace("_", "."): value for name, value in settings.items()},
         }
     )
+
+
+def read_to_ends(consumer: Consumer, topic: str, starts: Mapping[int, int]) -> int:
+    """Read partitions from offsets to their ends, ten thousand records at a time, and close the consumer.
+
+    Returns:
+        How many records there were.
+    """
+    count = ended = 0
+    try:
+        consumer.assign([TopicPartition(topic, partition, first) for partition, first in starts.items()])
+        while ended < len(starts):
+            for message in consumer.consume(10_000, 1.0):
+                error = message.error()
+                if error is None:
+                    count += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended += 1
+                else:
+                    raise RuntimeError(str(error))
+    finally:
+        consumer.close()
+    return count
 
 
 @dataclass(frozen=True, slots=True)

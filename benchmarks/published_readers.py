@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import segreader
+from benchmarks.broker_kit import open_consumer, read_to_ends
 from benchmarks.published_page import (
     CONFLUENT,
     CONFLUENT_LARGE,
@@ -53,33 +54,10 @@ def segreader_read(_: Mapping[str, Any]) -> Iterator[Answer]:
 @contextlib.contextmanager
 def confluent_read(given: Mapping[str, Any], fetch_bytes: int = FETCH_BYTES) -> Iterator[Answer]:
     """Every record by one consumer, ten thousand at a time; what is in them is not looked at."""
-    settings = {
-        "bootstrap.servers": given["bootstrap"],
-        "group.id": "none",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "error",
-        "max.partition.fetch.bytes": fetch_bytes,
-        "fetch.queue.backoff.ms": 1,  # by default a second
-    }
 
     def read(asked: Mapping[str, Any]) -> int:
-        consumer = Consumer(settings)
-        count = ended = 0
-        try:
-            consumer.assign([TopicPartition(asked["topic"], number, 0) for number in range(asked["partitions"])])
-            while ended < asked["partitions"]:
-                for message in consumer.consume(10_000, 1.0):
-                    error = message.error()
-                    if error is None:
-                        count += 1
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        ended += 1
-                    else:
-                        raise RuntimeError(str(error))
-        finally:
-            consumer.close()
-        return count
+        consumer = open_consumer(given["bootstrap"], max_partition_fetch_bytes=fetch_bytes)
+        return read_to_ends(consumer, asked["topic"], dict.fromkeys(range(asked["partitions"]), 0))
 
     yield read
 
