@@ -145,7 +145,7 @@ def find_wanted(
         UnknownLayoutError: as ``find_places``.
     """
     places = [place for place in find_places(store, prefix, layouts, wanted) if is_live(place.partition)]
-    if not _lacks_some(places, wanted.partitions):
+    if not _lackssome_of(places, wanted.partitions):
         return places, []
     # a directory above may be named like a partition's
     everything = [place for place in find_all(store, prefix, layouts) if is_live(place.partition)]
@@ -325,7 +325,7 @@ def list_places(
     if partitions is not None and not partitions:
         raise PlanError("an empty set of partitions was requested", source=source)
     places, everything = find_wanted(store, prefix, layouts, wanted, is_live)
-    if _lacks_some(places, partitions):
+    if _lackssome_of(places, partitions):
         have = {place.partition.partition for place in places}
         raise _missing([place.partition for place in everything], have, source, wanted)
     refuse_two_topics(places, source, is_named=wanted.topic is not None and not may_have_ids)
@@ -376,7 +376,7 @@ def read_file(store: ObjectStore, segment: Segment, name: str) -> bytes:
     return read_whole(store, name, segment.files.sizes.get(name))
 
 
-def _lacks_some(places: Sequence[PartitionPlace], partitions: Collection[int] | None) -> bool:
+def _lackssome_of(places: Sequence[PartitionPlace], partitions: Collection[int] | None) -> bool:
     return not places or not {place.partition.partition for place in places}.issuperset(partitions or ())
 
 
@@ -469,13 +469,13 @@ def missing_error(
         return ObjectNotFoundError(
             f"topic {wanted.topic!r} is not here",
             source=source,
-            found=_some(topics) or "no topic",
+            found=some_of(topics) or "no topic",
             hint=nearest_hint(wanted.topic, topics),
         )
     of_topic = [one for one in partitions if wanted.topic is None or one.topic == wanted.topic]
     ids = sorted({one.topic_id or "none" for one in of_topic})
     if wanted.topic_id not in (None, NEWEST, *ids):
-        return ObjectNotFoundError(f"topic id {wanted.topic_id} is not here", source=source, found=_some(ids))
+        return ObjectNotFoundError(f"topic id {wanted.topic_id} is not here", source=source, found=some_of(ids))
     if not (missing := sorted(set(wanted.partitions or ()) - set(have))):
         return None
     what = f"partition {', '.join(map(str, missing))}" + (f" of topic {wanted.topic!r}" if wanted.topic else "")
@@ -485,10 +485,11 @@ def missing_error(
     shown = [
         f"{topic} has partition{'s' * (len(some) > 1)} {number_ranges(some)}" for topic, some in sorted(numbers.items())
     ]
-    return ObjectNotFoundError(f"{what} is not here", source=source, hint=_some(shown) or None)
+    return ObjectNotFoundError(f"{what} is not here", source=source, hint=some_of(shown) or None)
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
+def some_of(names: Sequence[str], most: int = 8) -> str:
+    """The first of these names, and how many more there are, for an error."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -500,7 +501,7 @@ def number_ranges(numbers: Iterable[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return _some([str(first) if first == last else f"{first}-{last}" for first, last in runs])
+    return some_of([str(first) if first == last else f"{first}-{last}" for first, last in runs])
 
 
 def find_listed_segments(store: ObjectStore, *, topic: str | None, partition: int | None) -> list[Segment]:

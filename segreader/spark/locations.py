@@ -17,7 +17,16 @@ from typing import TypeVar
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.layouts.registry import choose_layouts, open_view
-from segreader.catalog.listing import EVERYTHING, NEWEST, Wanted, find_all, find_places, refuse_two_topics
+from segreader.catalog.listing import (
+    EVERYTHING,
+    NEWEST,
+    Wanted,
+    find_all,
+    find_places,
+    number_ranges,
+    refuse_two_topics,
+    some_of,
+)
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import (
     AccessDeniedError,
@@ -26,6 +35,7 @@ from segreader.errors import (
     ObjectNotFoundError,
     OptionError,
     UnknownLayoutError,
+    nearest_hint,
 )
 from segreader.plan.lineage import ResolvedLog
 from segreader.ranges import ByteRange
@@ -40,7 +50,6 @@ from segreader.stored.source import Known, OpenLocations, is_live
 
 _Result = TypeVar("_Result")
 _REFUSED = (AccessDeniedError, LocationExpiredError)
-_AT_MOST_NAMED = 8
 _OPTIONS = {
     "topic_id (--topic-id)": "topicId",
     "layout (--layout)": "layout",
@@ -180,7 +189,7 @@ class Locations(OpenLocations):
             raise ObjectNotFoundError(
                 f"topic id {', '.join(missing)} is not here",
                 source=self.shown,
-                found=", ".join(sorted(there)[:_AT_MOST_NAMED]) or "no topic ids",
+                found=some_of(sorted(there)) or "no topic ids",
             )
         named = {one.topic for one in found if one.topic_id in wanted}
         found = {one: places for one, places in found.items() if one.topic not in named or one.topic_id in wanted}
@@ -205,32 +214,33 @@ class Locations(OpenLocations):
         topics = {topic for topic, _ in there}
         if choice.pattern is not None and not topics:
             raise ObjectNotFoundError(
-                f"no topic matches {choice.pattern!r}", source=self.shown, found=self._some_topics()
+                f"no topic matches {choice.pattern!r}", source=self.shown, found=some_of(self._all_topics())
             )
         for topic in choice.names:
             if topic not in topics:
-                raise ObjectNotFoundError(f"topic {topic!r} is not here", source=self.shown, found=self._some_topics())
+                known = self._all_topics()
+                raise ObjectNotFoundError(
+                    f"topic {topic!r} is not here",
+                    source=self.shown,
+                    found=some_of(known) or "no topic",
+                    hint=nearest_hint(topic, known),
+                )
         for topic, partitions in (choice.assigned or {}).items():
             missing = [
                 one for one in partitions if (topic, one) not in there and not self._options.may_lack(topic, one)
             ]
             if missing:
-                have = sorted(partition for name, partition in there if name == topic)
+                have = number_ranges(partition for name, partition in there if name == topic)
                 raise ObjectNotFoundError(
                     f"partition {', '.join(map(str, missing))} of {topic} is not here",
                     source=self.shown,
-                    found=f"partitions {', '.join(map(str, have))}",
+                    found=f"partitions {have}",
                 )
 
-    def _some_topics(self) -> str:
-        """What is there instead, for an error."""
-        names: set[str] = set()
-        for prefix in self.prefixes:
-            places = find_places(self.store, prefix, self.layouts)
-            names |= {place.partition.topic for place in places}
-        shown = sorted(names)
-        rest = len(shown) - _AT_MOST_NAMED
-        return ", ".join(shown[:_AT_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    def _all_topics(self) -> list[str]:
+        """The names of the topics that are there instead, for an error."""
+        places = (place for prefix in self.prefixes for place in find_places(self.store, prefix, self.layouts))
+        return sorted({place.partition.topic for place in places})
 
     def _refuse_log_directory(self, found: Mapping[TopicIdPartition, Sequence[PartitionPlace]]) -> None:
         """Raise if a topic is in a broker's log directory in one location and in another layout elsewhere."""

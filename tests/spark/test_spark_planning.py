@@ -64,8 +64,9 @@ def test_a_name_with_two_ids_is_an_error_that_names_both() -> None:
     ("options", "message"),
     [
         ({"subscribe": "nope"}, "topic 'nope' is not here; found codec-gzip"),
+        ({"subscribe": "mutli"}, "and 25 more. Did you mean multi?"),
         ({"subscribePattern": "nope.*"}, "no topic matches 'nope.*'"),
-        ({"assign": '{"multi":[0,4]}'}, "partition 4 of multi is not here; found partitions 0, 1, 2, 3"),
+        ({"assign": '{"multi":[0,4]}'}, "partition 4 of multi is not here; found partitions 0-3"),
     ],
 )
 def test_what_is_not_there_is_named(options: dict[str, str], message: str) -> None:
