@@ -252,9 +252,8 @@ def make_plan(
     require_columns(options.read_options)
     _require_fields(replace(request.output, decodings=options.read_options.decodings).records)
     options = replace(options, bounds=request.bounds, split_bytes=request.split_bytes, may_shrink_splits=False)
-    begins = copied(begins or {})
     if start is not None:
-        begins = merged(begins, start.begins)
+        begins = merged(begins or {}, start.begins)
         start = replace(start, begins={})  # the plan has them
         known = start.offsets.items()
         options = replace(
@@ -264,9 +263,9 @@ def make_plan(
             starting_times=None,
             skips_unknown=True,
         )
-    history = _TargetHistory(options, start, begins)
+    history = _TargetHistory(options, start, begins or {})
     if options.brokers is not None:
-        from segreader.spark.live import plan_live_read  # nothing else needs what asks brokers
+        from segreader.spark.live import plan_live_read  # loads the Kafka client, which other plans do without
 
         # it pins where each partition ends
         live = plan_live_read(options, most_unsized=MOST_OFFSETS, check=history.check_live)
@@ -297,7 +296,6 @@ class _LivePosition:
     """
 
     partition: TopicIdPartition
-    at: int
     ends: Mapping[int, int]
 
 
@@ -310,7 +308,7 @@ class _TargetHistory:
     """
 
     def __init__(self, options: SparkOptions, start: TableEnd | None, begins: Offsets) -> None:
-        self._options, self._start = options, start
+        self._options, self._start = options, start or TableEnd()
         self._logs: dict[tuple[str, int], StoredLog] = {}
         self._late: dict[tuple[str, int], LostOffsets] = {}
         self.begins = copied(begins)
@@ -322,10 +320,9 @@ class _TargetHistory:
             RecreatedTopicError, DivergedPositionError: with what to do.
             OffsetOutOfRangeError: it has less of the same history, or more below.
         """
-        one = log.partition
+        one, start = log.partition, self._start
         self._logs[one.topic, one.partition] = log
-        start = self._start
-        if start is None or (at := start.offsets.get(one.topic, {}).get(str(one.partition))) is None:
+        if (at := self._stop_of(one)) is None:
             self.begins.get(one.topic, {}).pop(str(one.partition), None)  # of what the target had and has no more
             how = self._options
             is_earliest = how.starting_times is None and (how.bounds is None or how.bounds.start is None)
@@ -377,7 +374,7 @@ class _TargetHistory:
         positions: dict[str, list[_LivePosition]] = {}
         for one in partitions:
             topic, key = one.topic, str(one.partition)
-            if self._start is None or (at := self._start.offsets.get(topic, {}).get(key)) is None:
+            if (at := self._stop_of(one)) is None:
                 self.begins.get(topic, {}).pop(key, None)
                 continue
             require_same_topic(one, self._start)
@@ -387,7 +384,7 @@ class _TargetHistory:
                 end, by = self._start.log_ends.get(topic, {}).get(key, (at, epoch))
                 if end > at:
                     ends[end] = by
-            positions.setdefault(topic, []).append(_LivePosition(one, at, ends))
+            positions.setdefault(topic, []).append(_LivePosition(one, ends))
         for topic, some in positions.items():
             bounds = read_bounds(cluster, topic, [known.partition.partition for known in some])
             asked = [
@@ -399,7 +396,7 @@ class _TargetHistory:
             try:
                 answers = iter(cluster.epoch_ends(asked) if asked else ())
             except UnsupportedVersionError:
-                answers = None
+                answers = None  # too old to say where an epoch ends: only the end of the log is compared
             for known in some:
                 earliest, latest = bounds[known.partition.partition]
                 for end, epoch in known.ends.items():
@@ -449,12 +446,15 @@ class _TargetHistory:
         )
         self.begins[one.topic][str(one.partition)] = earliest
 
+    def _stop_of(self, one: TopicIdPartition | PartitionRange) -> int | None:
+        """Where the target ends in a partition; ``None`` if it has nothing of it."""
+        return self._start.offsets.get(one.topic, {}).get(str(one.partition))
+
     def known_of_live(self, one: PartitionRange) -> PartitionRange:
         """The same, with what is known of it from before."""
         if (late := self._late.get((one.topic, one.partition))) is not None:
             one = replace(one, lost=(late, *one.lost))
-        at = None if self._start is None else self._start.offsets.get(one.topic, {}).get(str(one.partition))
-        if at != one.stop or one.splits or self._start is None:
+        if self._stop_of(one) != one.stop or one.splits:
             return one
         return replace(one, epoch=self._start.epochs.get(one.topic, {}).get(str(one.partition), -1))
 
@@ -463,8 +463,7 @@ class _TargetHistory:
         log = self._logs.get((one.topic, one.partition))
         if (late := self._late.get((one.topic, one.partition))) is not None:
             one = replace(one, lost=(late, *one.lost))
-        at = None if self._start is None else self._start.offsets.get(one.topic, {}).get(str(one.partition))
-        if at is not None and not one.splits:
+        if (at := self._stop_of(one)) is not None and not one.splits:
             one = replace(one, start=at, stop=at)  # whatever hides the end of the log, that of the target stays
         if log is None:
             return one
