@@ -62,15 +62,10 @@ _OF_COMPACT = (
 _OF_SCHEMAS = ("schemas", "schema_registry", "value_schema", "key_schema")
 
 _Given = dict[str, Any]
-_USELESS: tuple[tuple[tuple[str, ...], Callable[[_Given], bool], str], ...] = (
-    (("broker_options", "broker_credentials"), lambda given: not given["bootstrap_servers"], "--bootstrap-servers"),
-    (
-        ("schema_registry_credentials",),
-        lambda given: not any(given[name] for name in _OF_SCHEMAS),
-        "--schema-registry, --value-schema and --key-schema",
-    ),
-    (("prices",), lambda given: not given["dry_run"], "--dry-run"),
-    (("form",), lambda given: given["sink"] == "files", "--sink table"),
+_Rule = tuple[tuple[str, ...], Callable[[_Given], bool], str]
+"""Flags, where they would have no effect, and what they belong to."""
+
+_TARGET_RULES: tuple[_Rule, ...] = (
     (
         ("table", "catalog", "catalog_options"),
         lambda given: given["to"] != "iceberg" and given.get("sink") != "table",
@@ -81,6 +76,17 @@ _USELESS: tuple[tuple[tuple[str, ...], Callable[[_Given], bool], str], ...] = (
         lambda given: given["to"] == "iceberg",
         "files and Delta: an Iceberg table's catalog says where it is",
     ),
+)
+_RULES: tuple[_Rule, ...] = (
+    (("broker_options", "broker_credentials"), lambda given: not given["bootstrap_servers"], "--bootstrap-servers"),
+    (
+        ("schema_registry_credentials",),
+        lambda given: not any(given[name] for name in _OF_SCHEMAS),
+        "--schema-registry, --value-schema and --key-schema",
+    ),
+    (("prices",), lambda given: not given["dry_run"], "--dry-run"),
+    (("form",), lambda given: given["sink"] == "files", "--sink table"),
+    *_TARGET_RULES,
     (
         ("partition_by",),
         lambda given: given["to"] == "parquet",
@@ -93,8 +99,6 @@ _USELESS: tuple[tuple[tuple[str, ...], Callable[[_Given], bool], str], ...] = (
         "files; --partition-by divides a table, and another --table or --target is a new one",
     ),
 )
-"""Flags, where they would have no effect, and what they belong to."""
-
 
 _BESIDE = ("metadata", "log_directory", "leader_epochs")
 _OPTIONS = {
@@ -520,9 +524,7 @@ def require_target(given: dict[str, Any]) -> None:
     Raises:
         click.UsageError: it says what is missing, or too much.
     """
-    for names, has_no_effect, owner in _USELESS:
-        if names[0] in ("table", "target") and has_no_effect(given):
-            _refuse(given, names, owner)
+    _apply(_TARGET_RULES, given)
     if given["to"] == "iceberg":
         if given["table"] is None:
             raise click.UsageError("say which table: --table NAMESPACE.NAME, with --catalog or --catalog-option")
@@ -538,9 +540,7 @@ def require_effect(given: dict[str, Any]) -> None:
     """
     if given["sink"] == "table":
         _refuse(given, _OF_FILES, "--sink files: Spark writes a table in its own way")
-    for names, has_no_effect, owner in _USELESS:
-        if has_no_effect(given):
-            _refuse(given, names, owner)
+    _apply(_RULES, given)
 
 
 def require_compact(given: dict[str, Any]) -> None:
@@ -575,6 +575,12 @@ def require_bucket(given: dict[str, Any]) -> None:
     """
     if given["target"] is not None and kind_of(given["target"]) is Kind.LOCAL:
         _refuse(given, ("target_storage", "target_credentials"), "a bucket, and the target is a directory")
+
+
+def _apply(rules: Iterable[_Rule], given: _Given) -> None:
+    for names, has_no_effect, owner in rules:
+        if has_no_effect(given):
+            _refuse(given, names, owner)
 
 
 def _refuse(given: dict[str, Any], names: Iterable[str], owner: str) -> None:
