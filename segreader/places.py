@@ -305,6 +305,11 @@ def at_places(
 
     @wraps(function)
     def at(*positional: Any, **given: Any) -> Any:
+        if len(positional) > 1:  # a place would drop it, and Python's own message does not say what to do
+            raise TypeError(
+                f"{function.__name__} takes one argument by position, the location: "
+                "give the others by name, such as topic='orders'"
+            )
         location = positional[0] if positional else given.get("location")
         found = find_place(os.fspath(location)) if location is not None else None
         if found is None:

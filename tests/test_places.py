@@ -354,6 +354,14 @@ def test_a_function_of_a_location_is_given_what_the_place_says(write: Write) -> 
     assert called() == {"location": None}
 
 
+@pytest.mark.parametrize("location", ["prod", "s3://c"])
+def test_a_second_argument_by_position_is_refused_with_what_to_write(write: Write, location: str) -> None:
+    write('[prod]\nlocation = "s3://b"\n')
+
+    with pytest.raises(TypeError, match=r"scan takes one argument by position, the location: .*topic='orders'"):
+        segreader.scan(location, "multi")  # type: ignore[call-arg]
+
+
 def test_a_reference_shows_the_program_of_its_command_alone() -> None:
     assert str(SecretReference("cmd", f"vault read --token {HUSH}")) == "cmd:vault …"
     assert HUSH not in repr(SecretReference("cmd", f"vault read --token {HUSH}"))
