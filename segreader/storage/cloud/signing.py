@@ -215,8 +215,8 @@ class S3Bucket:
     def hint(self) -> str:
         """Which options name the credentials."""
         return (
-            "Set key and secret (and token) or profile in storage_options, or the variables that AWS clients read; "
-            "anon=true for a public bucket. The rights needed are s3:GetObject and s3:ListBucket"
+            "Set key and secret (and token) or profile in storage_options (--storage-option key=…), or the variables "
+            "that AWS clients read; anon=true for a public bucket. The rights needed are s3:GetObject and s3:ListBucket"
         )
 
 
@@ -280,8 +280,9 @@ class AzureContainer:
     def hint(self) -> str:
         """Which options name the credentials."""
         return (
-            "Set account_name with account_key or sas_token, or connection_string, in storage_options; anon=true for a "
-            "public container. A shared access signature needs the rights to read and to list"
+            "Set account_name with account_key or sas_token, or connection_string, in storage_options "
+            "(--storage-option account_name=…); anon=true for a public container. A shared access signature needs the "
+            "rights to read and to list"
         )
 
 
@@ -329,8 +330,9 @@ class GoogleBucket:
     def hint(self) -> str:
         """Which options name the credentials."""
         return (
-            "Set token to a service account's key file in storage_options, or GOOGLE_APPLICATION_CREDENTIALS; "
-            "token='anon' for a public bucket. The rights needed are storage.objects.get and storage.objects.list"
+            "Set token to a service account's key file in storage_options (--storage-option token=…), or "
+            "GOOGLE_APPLICATION_CREDENTIALS; token='anon' for a public bucket. The rights needed are "
+            "storage.objects.get and storage.objects.list"
         )
 
 
