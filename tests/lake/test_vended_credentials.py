@@ -201,6 +201,6 @@ def test_properties_of_a_store_have_our_names(
 def test_access_that_tasks_cannot_use_is_refused_with_what_to_give_instead(
     location: str, properties: dict[str, str]
 ) -> None:
-    with pytest.raises(OptionError, match="--target-option") as caught:
+    with pytest.raises(OptionError, match="storage_options in Python; for a job --target-option") as caught:
         vended_options(location, properties, {})
     assert "canary" not in str(caught.value)

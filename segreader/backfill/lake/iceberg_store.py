@@ -33,8 +33,8 @@ _AZURE: Final = {
 _GOOGLE: Final = {"project": ("gcs.project-id",), "endpoint_url": ("gcs.service.host",)}
 _OF_KIND: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {Kind.S3: _S3, Kind.AZURE: _AZURE, Kind.GCS: _GOOGLE}
 _HINT: Final = (
-    "Give the tasks credentials of their own: --target-option, or --target-credentials default for those that the "
-    "cloud's client finds"
+    "Give credentials for the store: storage_options in Python; for a job --target-option, or --target-credentials "
+    "default for those that the cloud's client finds"
 )
 
 
