@@ -86,9 +86,10 @@ def test_options_win_over_the_place(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_nearly_a_place_is_said(run: Run) -> None:
-    code, _, err = run("ls", "prd:orders")
-    assert code == 3
-    assert "no such place or directory. Did you mean prod?" in err
+    for command in (("ls", "prd:orders"), ("sql", "--at", "prd", "show tables"), ("shell", "prd")):
+        code, _, err = run(*command)
+        assert code == 3, command
+        assert "no such place or directory. Did you mean prod?" in err
 
 
 def test_a_directory_of_the_name_of_a_place_is_named_by_its_path(run: Run, tmp_path: Path) -> None:

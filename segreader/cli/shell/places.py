@@ -7,10 +7,9 @@ from contextlib import closing, contextmanager
 from dataclasses import fields
 from typing import Any
 
-from segreader.cli.options import parse_location
+from segreader.cli.options import find_place, parse_location
 from segreader.cli.sql_topics import TopicsAt
 from segreader.errors import OptionError
-from segreader.places import place_named
 from segreader.stored.source import Catalog, LocationSource, UrlSource, open_source
 
 
@@ -29,16 +28,16 @@ def topics_at(
         schemas: in place of those of the place.
 
     Raises:
+        ObjectNotFoundError: it is neither a place nor a directory, and nearly a place's name.
         OptionError: a topic is named behind the place, or a secret of the place cannot be read.
     """
-    found = None if location is None else place_named(location)
+    place, where, topic = find_place(location)
     given: dict[str, Any] = {one.name: getattr(catalog, one.name) for one in fields(catalog)}
     given |= {"storage_options": dict(storage_options), "bootstrap_servers": bootstrap_servers}
-    if found is None:
-        text, urls = (None, None) if location is None else parse_location(location)
+    if place is None:
+        text, urls = (None, None) if where is None else parse_location(where)
         arguments = {**given, "location": text, "urls": urls, "broker_options": dict(broker_options)}
     else:
-        place, topic = found
         if topic is not None:
             raise OptionError("a topic behind the place", found=topic, hint=f"Name the place alone: {place.name}")
         arguments = place.arguments({**given, "broker_options": dict(broker_options)})
