@@ -43,6 +43,11 @@ class Statement:
         """Whether it is an EXPLAIN that runs the query."""
         return any(token.text.lower() == "analyze" for token in tokens_of(self.prefix))
 
+    @property
+    def is_estimate(self) -> bool:
+        """Whether it is an EXPLAIN that runs nothing: it says what the query would read."""
+        return self.kind is StatementKind.EXPLAIN and not self.is_analysis
+
 
 @dataclass(frozen=True, slots=True)
 class Token:

@@ -187,6 +187,11 @@ def test_explain_reads_no_record_and_plans_what_the_query_then_reads(ask: Ask, r
     assert f"read {StatementOutcome(size=size)}".partition("read 0 rows, 0 s, ")[2] in err, "as many bytes as were told"
 
 
+def test_explain_alone_has_no_line_of_rows_and_seconds(ask: Ask) -> None:
+    assert ask("explain select count(*) from multi")[2] == ""
+    assert "1 row, " in ask("explain select count(*) from multi; select 1 as a")[2]
+
+
 def test_explain_prices_every_read_of_a_join(ask: Ask, read_plans: list[ReadPlan]) -> None:
     prices = ("--price", "gib_out=1", "--price", "get_per_1000=1", "--price", "currency=EUR")
     query = 'explain select count(*) from multi a join "nulls" b using ("offset") join multi c using ("offset")'

@@ -100,7 +100,7 @@ def sql(
         with opened(output_file) as file:
             for statement in statements:
                 whole += session.run(statement, RowForm(form, encoding or "auto"), file)
-    if not quiet:
+    if not quiet and not all(statement.is_estimate for statement in statements):
         sys.stdout.flush()
         say(str(whole))
     return ExitCode.OK if whole.is_whole else ExitCode.FINDINGS

@@ -54,7 +54,7 @@ class Dialogue:
         return True
 
     def _run(self, statement: Statement) -> None:
-        if statement.kind is StatementKind.EXPLAIN and not statement.is_analysis:
+        if statement.is_estimate:
             self._explain(statement.text, has_engine=True)
             return
         outcome = self.session.run(statement, self._form, stdout())

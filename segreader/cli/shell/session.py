@@ -179,7 +179,7 @@ class SqlSession:
         Raises:
             OptionError: DuckDB refuses it. SegreaderError: a topic cannot be read.
         """
-        if statement.kind is StatementKind.EXPLAIN and not statement.is_analysis:
+        if statement.is_estimate:
             self.explain(statement.text, form, file)
             return StatementOutcome()
         began = time.monotonic()
