@@ -134,6 +134,7 @@ def test_a_statement_is_whole_at_its_semicolon_and_a_command_at_its_line() -> No
         "select 2; select 3;\n",
         "select 4",
     ]
+    assert list(pieces(["-- all\n", ".mode csv\n", "select 1; -- one\n"])) == [".mode csv\n", "select 1; -- one\n"]
 
 
 FIELDS = {"orders": ["key", "value", "offset", "value.customer", "value.customer.id"], "pay-ments": ["amount"]}

@@ -173,10 +173,10 @@ def pieces(lines: Iterable[str]) -> Iterator[str]:
         if not held and line.lstrip().startswith("."):
             yield line
             continue
+        if not held and (not line.strip() or line.lstrip().startswith("--")):
+            continue  # or a comment would make the command behind it part of a statement
         held += line
-        if not held.strip():
-            held = ""
-        elif ";" in line and is_complete(held):
+        if ";" in line and is_complete(held):
             yield held
             held = ""
     if held.strip():
