@@ -513,6 +513,11 @@ def test_neither_form_of_a_scan_shows_a_secret() -> None:
     assert repr(scans[-1]).startswith("<LiveScan location s3://logs/tiered/ and kafka://b:9092, topic o")
 
 
+def test_a_scan_does_not_pickle_and_says_what_does(tiered: Path) -> None:
+    with pytest.raises(OptionError, match=r"cannot travel to another process.*LoadQuery"):
+        pickle.dumps(segreader.scan(tiered))
+
+
 def test_frames_of_other_libraries_hold_what_the_arrow_table_does(tiered: Path) -> None:
     scan = segreader.scan(tiered, columns=("offset", "value", "timestamp"))
     table = scan.to_arrow()

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
@@ -240,6 +240,12 @@ class BaseScan(ABC):
             for name, value in facts
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+    def __reduce__(self) -> NoReturn:
+        raise OptionError(
+            "a scan holds connections, and cannot travel to another process",
+            hint="Send a segreader.loader.LoadQuery, which takes the same arguments, or the splits of plan()",
+        )
 
     @abstractmethod
     def close(self) -> None:
