@@ -171,13 +171,13 @@ _QUIET = ("No other work used more than a tenth of a core during any turn.",)
 
 def _busy(middle: str, most: str, loads: Range) -> list[str]:
     return [
-        f"**The machine was not quiet.** Other work kept {middle} cores busy in the middle turn, {most} in the worst,"
+        f"**The machine was not quiet.** Other work kept {middle} cores busy in the median turn, {most} in the worst,"
         f" at loads of {loads.least:.0f} to {loads.most:.0f}.",
         "",
-        "- CPU is counted for each process. Beside other work it is above what an idle machine gives, on all sides,",
-        "  and a young JVM compiles: look at the spread, and at the turns one by one.",
-        "- **Wall times and latencies are shown and claimed for nothing.** A latency here has the wait for a core in",
-        "  it, and the row `nobody` says how long that is by itself.",
+        "- CPU is counted for each process. On a busy machine it is higher than on an idle one, for every reader,",
+        "  and a young JVM still compiles: look at the spread, and at the single turns.",
+        "- **Do not rely on the wall times and latencies.** A latency here includes the wait for a core; the row `nobody`",
+        "  shows it without a reader.",
     ]
 
 
@@ -221,22 +221,21 @@ def _method(facts: dict[str, Any], run: Published) -> list[str]:
         " 1 GiB of heap, segreader's native kernel.",
         "- The remote tier is a directory (Kafka's `LocalTieredStorage`): the broker and segreader read the same files",
         "  from the page cache. The network, TLS and the CPU of a real bucket are in the figures of neither.",
-        "- A turn is one whole read. Sides take turns in an order by chance, each in a process that stays. A turn",
-        "  begins with a read of 50 MB that is not counted. The start of a JVM or of Python is in no figure.",
-        *(["- The first round is to warm up, and not kept."] if facts.get("warm_rounds") else []),
-        "- Spark's kafka source: every row made and dropped (`noop`).",
+        "- A turn is one whole read. Readers take turns in random order, each in a process that keeps running. A turn",
+        "  begins with a read of 50 MB that is not counted. No figure includes the start of a JVM or of Python.",
+        *(["- The first round only warms up, and is not kept."] if facts.get("warm_rounds") else []),
+        "- Spark's kafka source: makes every row and drops it (`noop`).",
         "- confluent-kafka: one consumer, 10,000 messages at a time, their contents not touched,",
         "  `fetch.queue.backoff.ms` 1 (by default it pauses for a second when its queue is full).",
         "- Both have Kafka's `max.partition.fetch.bytes` of 1 MiB, and 16 MiB where that is said.",
         "- segreader: `scan(...).to_batches()`, every column as Arrow. segreader in Spark: `segreader.spark.read`,",
-        "  every row made and dropped. Both read the bucket and know no broker.",
-        "- The broker and the pair have one core, who reads has the other; most readers could use",
-        "  more.",
+        "  which makes every row and drops it. Both read the bucket and contact no broker.",
+        "- The broker and the hot pair share one core, and the reader has the other; most readers could use more.",
         f"- The hot pair: a writer of {facts['hot_rate']} records of {facts['hot_bytes']} B a second to another topic"
         " (`acks=all`, no linger), whether or not",
-        "  earlier ones have arrived, and a reader. They come before others on their core where the system allows it.",
-        "  A latency is from the writer's hand to the reader's, by one clock.",
-        f"- Broker CPU is above {run.idle_rate:.3f} s a second: what it used in the middle turn with the pair alone.",
-        "  What is left for those who ask it nothing is noise, and may be below zero.",
-        "- CPU is that of the processes, user and system, from `/proc`; other work is what all else used.",
+        "  earlier ones have arrived, and a reader. They have priority on their core where the system allows it.",
+        "  A latency is the time from produce to poll, by one clock.",
+        f"- Broker CPU is what exceeds {run.idle_rate:.3f} s a second, the median with the pair alone. For readers that send",
+        "  it no requests the rest is noise, and may be below zero.",
+        "- CPU is user and system time of the processes, from `/proc`; other work is what everything else used.",
     ]

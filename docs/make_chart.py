@@ -97,12 +97,12 @@ def figure(run: Published) -> str:
 
     It follows the light or dark of the page.
     """
-    claimed = "" if run.is_quiet else ", beside other work: shown, not claimed"
+    claimed = "" if run.is_quiet else " (busy machine: do not rely on it)"
     panels = [
-        ("CPU of the broker, seconds for each GB", run.sides, run.broker_cpu),
-        ("CPU of the client, seconds for each GB", run.sides, run.client_cpu),
-        (f"Seconds of the clock for each GB, on one core{claimed}", run.sides, run.wall),
-        (f"p99 of a hot consumer meanwhile, ms{claimed}", [*run.sides, NOBODY], lambda turn: turn.hot_p99_ms),
+        ("Broker CPU, seconds for each GB", run.sides, run.broker_cpu),
+        ("Client CPU, seconds for each GB", run.sides, run.client_cpu),
+        (f"Wall seconds for each GB, on one core{claimed}", run.sides, run.wall),
+        (f"p99 latency of another consumer of the broker, ms{claimed}", [*run.sides, NOBODY], lambda turn: turn.hot_p99_ms),
     ]
     title = f"What it costs to read {run.stored_gb:.1f} GB of a tiered topic"
     parts, y = [], 60
