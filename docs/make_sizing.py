@@ -83,14 +83,15 @@ def page() -> str:
     tables = "\n\n".join(map(table, ENGINES))
     return f"""# How large a backfill is
 
-Computed by `python -m docs.make_sizing` from CPU measured on {MEASURED}, with each engine
-([results](../../benchmarks/results/{MEASURED}-backfill.md)); a test checks that this page is what the program writes.
-Nothing of these sizes was run. The prices are examples of 2026-11-24: ${GET * 1000:g} for 1,000 GET,
-${PUT * 1000:g} for 1,000 PUT, ${VCPU_HOUR:g} for a vCPU hour, and nothing for traffic inside a region.
-`segreader backfill --dry-run --prices` computes the reading of your own topics with your own prices.
+Estimated cores, hours, requests and dollars of a backfill to Parquet, by size and engine. For the bytes and requests of
+your own topics, and the price of reading them, run `segreader backfill --dry-run --prices FILE`.
 
-TB are 10^12 bytes of records before compression. Compressed segments mean fewer tasks, GET requests and bytes from the
-network than shown here, and the same CPU.
+No backfill of these sizes was run: `python -m docs.make_sizing` computes this page from CPU measured with 1 GB on {MEASURED}
+([results](../../benchmarks/results/{MEASURED}-backfill.md)). The prices are examples of 2026-11-24: ${GET * 1000:g} for
+1,000 GET, ${PUT * 1000:g} for 1,000 PUT, ${VCPU_HOUR:g} for a vCPU hour, and nothing for traffic inside a region.
+
+A TB is 10^12 bytes of records before compression. If segments are compressed, there are fewer tasks, GET requests and bytes
+from the network than shown here; the CPU is the same.
 
 {tables}
 
@@ -102,25 +103,27 @@ network than shown here, and the same CPU.
 | vCPU hours | GB x CPU seconds per GB / 3600 |
 | hours | the larger of vCPU hours / vCPUs / {BUSY} and (size + written) / network |
 | written | {WRITTEN:.4f} of the size: zstd Parquet, as measured with records of 100 bytes |
-| GET | size / {RANGE_SIZE >> 20} MiB + 1 for each task, which looks whether it is done |
+| GET | size / {RANGE_SIZE >> 20} MiB + 1 for each task, to check whether it is already done |
 | PUT | written / {PART_SIZE >> 20} MiB + 3 for each task: begin and complete a file, and its done entry |
 | requests, $ | GET and PUT x their prices |
 | machines, $ | hours x vCPUs x the price of a vCPU hour |
 
-- **CPU** is what an engine took of 1 GB in zstd to plain files, with records of 100 bytes or of 1 KiB, whichever took
-  more: {LOCAL_CPU:.2f} s/GB with the local engine, the start of two workers included, and {SPARK_CPU:.2f} s/GB with
-  Spark's, its JVM included, whose processes were there already.
-- **The network** decides the hours here, for bytes are counted uncompressed. Of segments compressed to a fifth, the CPU
-  decides: divide the vCPU hours by the vCPUs, and by {BUSY}.
-- **{BUSY} of the cores' time** is an assumption. So is that the last tasks do not wait for one another: one partition's
-  large segments are split by `--split-bytes`.
+- **CPU** is what an engine took to write 1 GB of a zstd topic to Parquet files, with records of 100 bytes or of 1 KiB,
+  whichever took more: {LOCAL_CPU:.2f} s/GB with the local engine, including the start of two workers, and
+  {SPARK_CPU:.2f} s/GB with Spark's, including its JVM but not its start.
+- **The network** limits the hours here, because bytes are counted uncompressed. If segments are compressed to a fifth, the
+  CPU is the limit: divide the vCPU hours by the vCPUs, and by {BUSY}.
+- **{BUSY} of the cores' time** is an assumption. So is that no core waits idle for the last tasks: the large segments of one
+  partition are split by `--split-bytes`.
 - **Listing and progress** are not counted: 1 request for 1,000 objects, and at most 1 a second while the job runs.
 - **Small segments** take at least 1 GET each, whatever their size: 10,000 of 1 MiB are 10,000 requests.
 
 ## Which engine
 
-The local engine is enough while its hours are: it needs no Java, and a run that is killed goes on where it stopped.
-Take Spark where one machine's hours are too many: more machines take fewer hours, and cost about the same together.
+Use the local engine as long as its hours are acceptable: it needs no Java, and a run that was killed continues where it
+stopped. Use Spark if one machine takes too long: more machines take fewer hours, and cost about the same in all.
+
+Next: [run the backfill](backfill.md).
 """
 
 
