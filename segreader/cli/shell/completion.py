@@ -11,9 +11,9 @@ from segreader.values import dataclass
 COMMANDS: Final[Mapping[str, str]] = {
     ".topics": "list the topics, with partitions, segments and bytes",
     ".schema": "[TOPIC]  show the columns of a topic, or of all",
-    ".plan": "QUERY  say what a query would read and cost, without reading",
+    ".plan": "QUERY  show what a query would read and cost, without reading",
     ".mode": "table|ndjson|json|csv  choose how rows are printed",
-    ".timer": "on|off  tell rows, seconds and bytes after each statement",
+    ".timer": "on|off  print rows, seconds and bytes after each statement",
     ".export": "FILE QUERY  write rows to FILE.parquet, .arrow, .csv, .json or .ndjson",
     ".help": "show this",
     ".quit": "leave; Ctrl-D does, too",
