@@ -135,7 +135,7 @@ def append(
 def _by_name(table: Any, lake: LakeTable) -> TablePlace | None:
     """An Iceberg table whose catalog vends credentials, so that processes that write can ask it themselves.
 
-    ``None`` where it vends none, or is not known by its name and what is no secret of its properties.
+    ``None`` if it vends none, or cannot be opened by its name and those of its properties that are no secrets.
     """
     if lake.kind != "iceberg" or not lake.vended():
         return None

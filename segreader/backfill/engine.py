@@ -75,10 +75,10 @@ _START: Final = (
     "from {module} import {name}; {name}(*map(int, sys.argv[1:]))"
 )
 _KEEPS_PAGES: Final = {"MIMALLOC_PURGE_DELAY": "-1"}
-"""Of Arrow's allocator: a split takes the memory that the one before it had, and its pages need not be made again."""
+"""Has Arrow's allocator keep freed pages: the next split reuses them and takes no page faults."""
 
 _WITHOUT_NUMPY: Final = 18
-"""The first release of Arrow that needs no numpy, which costs 0.05 s of CPU in each worker."""
+"""The first major version of pyarrow that works without numpy; importing that costs each worker 0.05 s of CPU."""
 
 _MEMORY_HINT: Final = (
     "Most likely the machine ran out of memory (`dmesg` tells): run again with fewer --processes, or a smaller "
@@ -132,7 +132,7 @@ class NamesSplits(Protocol):
 
 @runtime_checkable
 class CountsAttempts(Protocol[_T_co]):
-    """A task that notes which attempt at a group makes a result; one that does not is called without."""
+    """A task that records the number of the attempt in its results; any other task is called without it."""
 
     def attempt(self, indexes: Sequence[int], number: int) -> Iterator[_T_co]:
         """One result for each index.
@@ -697,9 +697,9 @@ def serve(end: int, driver: int, arrow: int) -> None:
         threading.Thread(target=_listen, args=(channel, driver, inbox), daemon=True).start()
         if arrow >= _WITHOUT_NUMPY:
             with _left_out("numpy"):
-                leave_pandas_out()  # the task will import Arrow, as the driver has
+                leave_pandas_out()  # imports pyarrow, as the task will: the driver has it loaded
         _work(channel, inbox)
-        gc.freeze()  # nor is it looked at when the process ends
+        gc.freeze()  # spares the collection at exit
     except _Stopped:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
@@ -776,7 +776,7 @@ def _work(channel: socket.socket, inbox: SimpleQueue[bytes]) -> None:
 
 
 class _Finder:
-    """A finder of modules that does not find these, and leaves all others to others."""
+    """A meta path finder that hides these packages and leaves all others to the next finder."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -788,7 +788,7 @@ class _Finder:
 
 @contextmanager
 def _left_out(*names: str) -> Iterator[None]:
-    """What is imported in the block does without these packages, unless they are there."""
+    """Imports in the block fail for these packages, unless they are loaded already."""
     finder = _Finder(names)
     sys.meta_path.insert(0, finder)
     try:

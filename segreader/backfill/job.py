@@ -402,11 +402,12 @@ def _required_plan(target: TargetStore, number: int) -> JobPlan:
 
 
 def _usable(target: TargetStore, plan: JobPlan, done: frozenset[str]) -> Entries:
-    """The entries of a round of a table. Others of the same splits are removed, so that these can be done anew: of
-    rounds that a table has no more since it was rolled back, or whose files were taken for orphans, by VACUUM.
+    """The entries of a table's round that still hold. Stale ones are deleted, so that their splits are written again.
+
+    An entry is stale after a rollback of the table, and when VACUUM has removed its files, which no commit named yet.
 
     Args:
-        done: ids of the splits that the table has.
+        done: ids of the splits that the table has; their entries are kept.
     """
     found = collect(target, plan)
     there: dict[str, int] = {}

@@ -26,7 +26,7 @@ from segreader.storage.base import ObjectStore
 from segreader.stored.segment_ends import read_last_offset
 from segreader.values import dataclass
 
-if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
+if TYPE_CHECKING:  # loads the Kafka client, which other workers do without
     from segreader.spark.live import LiveRead
 
 _LONE_SPLIT: Final = SPLIT.without("following")

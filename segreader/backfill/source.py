@@ -251,7 +251,7 @@ def read_records(
         return
     assert isinstance(source, LiveSource), "splits of a job have one kind of source"
     assert isinstance(metrics, LiveMetrics)
-    from segreader.spark.live import read_part  # nothing else needs what asks brokers
+    from segreader.spark.live import read_part  # loads the Kafka client, which other reads do without
 
     for batch in read_part(source.options, read, options, metrics):
         if metrics.fallbacks:

@@ -311,7 +311,7 @@ class SplitTask:
         return self.attempt(indexes, 0)
 
     def attempt(self, indexes: Sequence[int], number: int) -> Iterator[bytes]:
-        """The same in an attempt with this number, which the entries tell."""
+        """The same; the entries record this number of the attempt."""
         for entry, _ in self._done(indexes, number):
             yield entry.to_bytes()
 

@@ -327,7 +327,7 @@ def write_joined(file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
     Args:
         file: what takes the bytes.
-        schema: of the file, as whose columns records are written.
+        schema: of the file; the records are cast to it.
 
     Returns:
         The footer.

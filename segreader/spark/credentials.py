@@ -28,7 +28,7 @@ from segreader.storage.options import NAMES, StorageOptions, kind_of, only_for, 
 from segreader.storage.signed_url import Secret, redact
 from segreader.values import dataclass
 
-if TYPE_CHECKING:  # who asks no broker does not wait for what could
+if TYPE_CHECKING:  # loads the Kafka client, which other reads do without
     from segreader.live.cluster import KafkaCluster
 
 KAFKA: Final = "kafka."

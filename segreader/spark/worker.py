@@ -39,7 +39,7 @@ from segreader.storage.options import Kind, kind_of
 from segreader.storage.target.store import TargetStore, open_target
 from segreader.values import collect_seldom, dataclass
 
-if TYPE_CHECKING:  # a worker waits for no client that it does not use
+if TYPE_CHECKING:  # each client is imported when it is used: workers start faster
     from segreader.live.cluster import KafkaCluster
 
 MOST_STORES: Final = 8

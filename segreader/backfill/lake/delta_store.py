@@ -121,7 +121,7 @@ def _emulator_options(endpoint: str, account: str) -> dict[str, object]:
 
 
 class Patience:
-    """How often a write is tried that delta-rs does not try again, as it cannot know whether the first one arrived."""
+    """Retries of what delta-rs does not repeat by itself, such as writes: the first one may have arrived."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _LONGEST_S

@@ -75,9 +75,9 @@ def open_iceberg(name: str, catalog: str | None, options: Mapping[str, str]) -> 
 
 
 def tries_of_s3() -> Any:
-    """How often pyarrow tries a request to S3: as often as botocore does, for 8 s or so.
+    """A retry strategy for pyarrow's S3 client: as many attempts as botocore makes, in about 8 s.
 
-    By default it takes three tries, and a store that throttles for two seconds would fail a commit.
+    With the three of its default, a store that throttles for two seconds fails a commit.
     """
     from pyarrow.fs import AwsStandardS3RetryStrategy
 
@@ -440,7 +440,7 @@ def _prepared(producer: _SnapshotProducer[Any]) -> UpdatesAndRequirements:
 def _clean(producer: _SnapshotProducer[Any]) -> None:
     """Remove the manifests of a snapshot that is not committed.
 
-    Where that fails, pyiceberg logs the store's own words, twice.
+    pyiceberg logs a failure with its traceback, and so the store's answer, which we do not show.
     """
     logger = logging.getLogger(type(producer).__module__)
     logger.addFilter(_says_nothing)

@@ -40,7 +40,7 @@ class S3Target:
             "delete": "s3:DeleteObject",
         }
         self._filesystem = filesystem
-        self._filesystem.retries = 1  # botocore tries again; s3fs would do all of its tries five times over
+        self._filesystem.retries = 1  # botocore retries; s3fs would repeat all of that five times
         self._bucket = bucket
 
     def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
@@ -110,7 +110,7 @@ class _S3Upload:
         parts = {"Parts": self._parts}
         try:
             self._call("complete_multipart_upload", self._key, UploadId=self._upload, MultipartUpload=parts)
-        except Exception:  # or the answer was lost, and a second request found no such upload
+        except Exception:  # if only the answer was lost, botocore's retry finds no such upload
             if not self._is_there():
                 raise
 
@@ -118,7 +118,7 @@ class _S3Upload:
         """Whether the object is one of so many parts and bytes: S3's ETag ends with the number of parts."""
         try:
             found = self._call("head_object", self._key)
-        except Exception:  # the first error tells more
+        except Exception:  # the error of the completion is raised
             return False
         tag = str(found.get("ETag", "")).strip('"')
         return found.get("ContentLength") == self._size and tag.endswith(f"-{len(self._parts)}")

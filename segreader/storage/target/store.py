@@ -114,7 +114,7 @@ def open_target(
     options = find_storage_options(text, storage_options)
     if kind is Kind.LOCAL:
         return LocalTarget(_directory(text))
-    from segreader.storage.cloud.buckets import find_bucket  # a directory needs no client of buckets
+    from segreader.storage.cloud.buckets import find_bucket  # a directory does without these
     from segreader.storage.target.bucket import BucketTarget
     from segreader.storage.target.clouds import writable_bucket
 
