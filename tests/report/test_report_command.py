@@ -190,7 +190,7 @@ def test_a_report_that_cannot_be_written_leaves_the_earlier_one(run: Any, bucket
     code, err = run(bucket, "-o", tmp_path / "no" / "report.html")
 
     assert code == ExitCode.USAGE
-    assert "the report cannot be written" in err
+    assert "the report cannot be written; found No such file or directory. Name another file" in err
     code, err = run(bucket)
     assert code == ExitCode.USAGE
     assert "-o report.html" in err

@@ -150,4 +150,6 @@ def _write(name: str, data: bytes) -> None:
             with open(name, "wb") as file:
                 file.write(data)
     except OSError as error:
-        raise OptionError("the report cannot be written", source=name, found=error.strerror) from None
+        raise OptionError(
+            "the report cannot be written", source=name, found=error.strerror, hint="Name another file"
+        ) from None
