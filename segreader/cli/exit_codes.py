@@ -63,11 +63,18 @@ def describe(error: BaseException) -> str:
     for kind, _, next_step in _MEANINGS:
         if isinstance(error, kind):
             hint = getattr(error, "hint", None)
-            return str(error) if hint else f"{error}. {next_step}"
+            return str(error) if hint else f"{_text(error)}. {next_step}"
     return (
         f"internal error: {type(error).__name__}: {error}. This is a defect of segreader: "
         "run it again with --debug and report what it prints"
     )
+
+
+def _text(error: BaseException) -> str:
+    """The error as segreader writes its own: of the system's, the file before what is wrong, without a number."""
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def drop_stdout() -> None:

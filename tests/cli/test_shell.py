@@ -88,12 +88,12 @@ def test_the_mode_and_the_timer_change_what_follows(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        (".mode xml", "table or ndjson or json or csv"),
+        (".mode xml", "table or ndjson or json or csv. .help lists the commands"),
         (".timer maybe", "on or off"),
         (".tpoics", "Did you mean .topics?"),
         (".plan", ".plan lacks its QUERY"),
         (".plan explain select 1", "not one query to explain"),
-        (".export rows.xls select 1", "does not say its format"),
+        (".export rows.xls select 1", ".jsonl. Write it as in .export rows.csv SELECT"),
         (".export rows.csv", ".export lacks its QUERY"),
         (".export rows.csv explain select 1", "not a query to export"),
         (".schema nope", "does not exist"),
@@ -117,6 +117,8 @@ def test_rows_are_exported_whole_or_not_at_all(shell: Shell, tmp_path: Path) -> 
     for name in ("rows.csv", "rows.json", "rows.ndjson", "rows.jsonl", "rows.arrow"):
         assert shell(f".export {tmp_path / name} select 1 as a")[0] == 0
     assert (tmp_path / "rows.jsonl").read_text() == '{"a":1}\n'
+    code, _, err = shell(f".export {tmp_path / 'no' / 'rows.csv'} select 1")
+    assert (code, err) == (3, f"segreader: {tmp_path}/no/rows.csv.part: No such file or directory. Check the path\n")
 
 
 def test_help_names_every_command_and_quit_ends(shell: Shell) -> None:

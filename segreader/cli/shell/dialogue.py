@@ -128,7 +128,10 @@ class Dialogue:
         form = _FORMATS.get(os.path.splitext(path)[1].lower())
         if form is None:
             raise OptionError(
-                "the file's name does not say its format", found=path or "nothing", expected=", ".join(_FORMATS)
+                "the file's name does not say its format",
+                found=path or "nothing",
+                expected=", ".join(_FORMATS),
+                hint="Write it as in .export rows.csv SELECT …",
             )
         statements = self.session.split(_one(query, "QUERY", ".export"))
         if len(statements) != 1 or statements[0].kind is StatementKind.EXPLAIN:
@@ -162,7 +165,12 @@ def _one(text: str, what: str, name: str) -> str:
 
 def _choice(text: str, choices: Iterable[str], name: str) -> str:
     if text not in choices:
-        raise OptionError(f"{name} takes one of these", found=text or "nothing", expected=" or ".join(choices))
+        raise OptionError(
+            f"not a value of {name}",
+            found=text or "nothing",
+            expected=" or ".join(choices),
+            hint=".help lists the commands",
+        )
     return text
 
 
