@@ -64,8 +64,9 @@ def sql(
 
     With --at each topic there is a table by its name: orders, or "orders/3" for one partition. Without, a table is
     topic('LOCATION', 'TOPIC') or topic('LOCATION', 'TOPIC/PARTITION'). It has the columns key, value, topic, partition,
-    "offset" (in double quotes: OFFSET is a word of SQL), timestamp, timestamp_type and headers. In the query its name
-    is the topic's, unless it has an alias.
+    "offset" (in double quotes: OFFSET is a word of SQL), timestamp, timestamp_type and headers. timestamp_type is a
+    number, printed by its name: 0 is CreateTime, 1 is LogAppendTime. In the query the table's name is the topic's,
+    unless it has an alias.
 
     SELECT, FROM, WITH, PIVOT, UNPIVOT, SHOW TABLES, DESCRIBE and SUMMARIZE are run. EXPLAIN prints what a query
     would read, and what that costs, without reading a record.
