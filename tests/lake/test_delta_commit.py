@@ -182,6 +182,28 @@ def test_a_commit_whose_answer_is_lost_has_landed(
     assert read(table).num_rows == 20
 
 
+def test_a_compaction_whose_commit_arrives_late_keeps_its_files(
+    table: DeltaLakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(table, 10, 20)
+    on_the_way: list[Callable[[], None]] = []
+
+    def delay(send: Callable[[], None]) -> None:
+        on_the_way.append(send)
+        raise OSError("Generic S3 error: status 500: <Code>InternalError</Code>")
+
+    def arrive(*_: object) -> bool:
+        on_the_way.pop()()
+        return True
+
+    around_commit(monkeypatch, delay)
+    monkeypatch.setattr(delta_store.Patience, "lasts", arrive)
+
+    assert table.compact(1 << 20).files_before == 2
+    assert len(list(table.files())) == 1
+    assert read(table) == pa.Table.from_batches([made(0, 20)])
+
+
 def test_a_commit_that_the_store_refuses_adds_nothing_and_shows_no_secret(
     table: DeltaLakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

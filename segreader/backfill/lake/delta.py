@@ -638,7 +638,12 @@ class DeltaLakeTable:
         gone = {one.name for _, run in joined for one in run}
         made = {one.name for one, _ in joined}
 
-        def attempt(table: deltalake.DeltaTable) -> Json:
+        def has_landed(table: deltalake.DeltaTable) -> bool:
+            return made <= {one.name for one in self._active(table)}
+
+        def attempt(table: deltalake.DeltaTable) -> Json | None:
+            if has_landed(table):  # an earlier try that failed arrived after all: its files must not be removed
+                return None
             if not gone <= {one.name for one in self._active(table)}:
                 raise ConcurrentWriteError(
                     "files that were being joined are not in the table any more",
@@ -651,9 +656,6 @@ class DeltaLakeTable:
                 actions.append(AddAction(file.name, file.size, file.partition, now, False, file.stats))
                 actions += [RemoveAction(one.name, False, now, one.size, dict(one.partition)) for one in run]
             return {"actions": actions, "metadata": {"segreader.compacted": str(len(gone))}, "transactions": None}
-
-        def has_landed(table: deltalake.DeltaTable) -> bool:
-            return made <= {one.name for one in self._active(table)}
 
         self._compare_and_swap(attempt, has_landed)
 
