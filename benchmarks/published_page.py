@@ -176,8 +176,8 @@ def _busy(middle: str, most: str, loads: Range) -> list[str]:
         "",
         "- CPU is counted for each process. On a busy machine it is higher than on an idle one, for every reader,",
         "  and a young JVM still compiles: look at the spread, and at the single turns.",
-        "- **Do not rely on the wall times and latencies.** A latency here includes the wait for a core; the row `nobody`",
-        "  shows it without a reader.",
+        "- **Do not rely on the wall times and latencies.** A latency here includes the wait for a core;",
+        "  the row `nobody` shows it without a reader.",
     ]
 
 
@@ -235,7 +235,7 @@ def _method(facts: dict[str, Any], run: Published) -> list[str]:
         " (`acks=all`, no linger), whether or not",
         "  earlier ones have arrived, and a reader. They have priority on their core where the system allows it.",
         "  A latency is the time from produce to poll, by one clock.",
-        f"- Broker CPU is what exceeds {run.idle_rate:.3f} s a second, the median with the pair alone. For readers that send",
-        "  it no requests the rest is noise, and may be below zero.",
+        f"- Broker CPU is what exceeds {run.idle_rate:.3f} s a second, the median with the pair alone.",
+        "  For readers that send it no requests the rest is noise, and may be below zero.",
         "- CPU is user and system time of the processes, from `/proc`; other work is what everything else used.",
     ]

@@ -102,7 +102,7 @@ def figure(run: Published) -> str:
         ("Broker CPU, seconds for each GB", run.sides, run.broker_cpu),
         ("Client CPU, seconds for each GB", run.sides, run.client_cpu),
         (f"Wall seconds for each GB, on one core{claimed}", run.sides, run.wall),
-        (f"p99 latency of another consumer of the broker, ms{claimed}", [*run.sides, NOBODY], lambda turn: turn.hot_p99_ms),
+        (f"p99 of another consumer of the broker, ms{claimed}", [*run.sides, NOBODY], lambda turn: turn.hot_p99_ms),
     ]
     title = f"What it costs to read {run.stored_gb:.1f} GB of a tiered topic"
     parts, y = [], 60
