@@ -245,7 +245,7 @@ class Scan(BaseScan):
 
     @property
     def looked_at(self) -> int:
-        """Records that the last read, and the plan where it found the last ones, looked at."""
+        """Records that the last read looked at, including those that ``last`` made the plan read."""
         return max(self.metrics.records, sum(one.records for one in self._looked))
 
     def planner(self, on_gap: str | None = None, store: ObjectStore | None = None) -> PartitionPlanner:
@@ -293,7 +293,7 @@ class Scan(BaseScan):
         return self._places
 
     def with_notes(self, plan: ReadPlan) -> ReadPlan:
-        """The plan, with what people should know of the partitions that were chosen by a key."""
+        """The plan, with a note on each partition that was chosen by ``with_key``."""
         notes = tuple(one.text for one in self.key_partitions())
         return replace(plan, notes=(*notes, *plan.notes)) if notes else plan
 
@@ -547,14 +547,14 @@ def scan(
             ``2026-11-01T00:00Z`` and ``-1h``. As with ``startingTimestamp`` and ``endingTimestamp`` of Spark's kafka
             source, records between the two offsets may be outside the window if timestamps are out of order.
         isolation_level: ``read_committed`` (default) or ``read_uncommitted``.
-        with_key: only records with exactly this key, in bytes, text (its UTF-8) or hex (``0x00ff``). Of each topic the
-            one partition is read where Kafka's default partitioner puts it (murmur2), and ``plan().notes`` says which;
-            with ``partitions`` those are read. The number of partitions is the listing's, or the cluster's.
+        with_key: only records with exactly this key, in bytes, text (its UTF-8) or hex (``0x00ff``). Reads only the
+            partition of each topic where Kafka's default partitioner (murmur2) puts it, which ``plan().notes`` names,
+            or those of ``partitions``. The number of partitions comes from the listing, or from the cluster.
         all_partitions: with ``with_key``: read every partition, for keys that another partitioner placed.
-        grep: only records whose key or value contains these bytes, given as ``with_key``. ``looked_at`` counts those
-            that were read for it.
-        last: only so many records at the end of each partition, of those asked for. Where they begin is found from the
-            end backwards when the plan is made, and no more is read than that needs.
+        grep: only records whose key or value contains these bytes, given as ``with_key``. ``looked_at`` counts the
+            records that were searched.
+        last: only the last so many records of each partition that match the other arguments. The plan finds where they
+            begin by reading backwards from the end, and no more than that needs.
         columns: which columns, in this order; see ``docs/architecture.md``. Others are not built. With schemas also
             fields, ``value.customer`` or ``value.items.price``: no others are decoded.
         key, value: the schemas of keys and values, which are then decoded: a source of ``segreader.schemas``, the URL

@@ -49,7 +49,7 @@ class LiveScan(BaseScan):
         open_cluster: connects to the cluster on first use.
         source: the remote tier, if it can be read directly.
         open_located: makes a store for URLs from the cluster; ``None``: do not ask for locations.
-        brokers: the bootstrap servers, for people.
+        brokers: the bootstrap servers, as messages name them.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class LiveScan(BaseScan):
 
     @property
     def looked_at(self) -> int:
-        """Records that the last read, and the plan where it found the last ones, looked at."""
+        """Records that the last read looked at, including those that ``last`` made the plan read."""
         read = self.metrics.records
         snapshot = read if self._snapshot_records is None else self._snapshot_records
         return max(snapshot, self._planning.records) + read - snapshot
@@ -185,15 +185,15 @@ class LiveScan(BaseScan):
             self._count(metrics)
 
     def follow(self, *, every_s: float = 0.5) -> Iterator[pa.RecordBatch]:
-        """Record batches as of ``to_batches``, and behind the end of the snapshot those of records that come later, as
-        the isolation level lets a reader see them. It does not end: leave the loop, or close the iterator.
+        """The record batches of ``to_batches``, then those of new records as they arrive and the isolation level lets a
+        reader see them. It never ends: leave the loop, or close the iterator.
 
         Args:
-            every_s: seconds between two looks at the ends, while nothing is new.
+            every_s: seconds between two requests for the ends, while nothing is new.
 
         Raises:
             OptionError: the request has an end.
-            TruncatedLogError, OffsetOutOfRangeError, BrokerError: it cannot go on, after all records before.
+            TruncatedLogError, OffsetOutOfRangeError, BrokerError: it cannot continue; all records before come first.
         """
         bounds = self.request.bounds
         if bounds.stop is not None or (bounds.times is not None and bounds.times.until_ms is not None):

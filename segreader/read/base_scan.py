@@ -151,8 +151,8 @@ class BaseScan(ABC):
         ``segreader.duckdb.register`` makes a view that reads no more than a query needs.
 
         Args:
-            connection: that gets the table; by default a new one, in memory.
-            name: of the table.
+            connection: where the table is made; by default a new database in memory.
+            name: the table's name.
 
         Returns:
             The table, as a relation of the connection.
