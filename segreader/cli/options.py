@@ -196,7 +196,9 @@ def parse_location(text: str) -> tuple[str | None, list[str] | None]:
     try:
         lines = sys.stdin.read() if name == "-" else _read(name)
     except OSError as error:
-        raise ObjectNotFoundError("the list of URLs cannot be read", source=name, found=error.strerror) from None
+        raise ObjectNotFoundError(
+            "the list of URLs cannot be read", source=name, found=error.strerror, hint="Check the path"
+        ) from None
     except UnicodeDecodeError:
         raise OptionError("the list of URLs is not text", found=name) from None
     urls = [line.strip() for line in lines.splitlines() if line.strip() and not line.lstrip().startswith("#")]

@@ -50,7 +50,9 @@ def read_prices(name: str) -> dict[str, object]:
         with open(name, "rb") as file:
             data = file.read(_LONGEST_FILE + 1)
     except OSError as error:
-        raise ObjectNotFoundError("the price table cannot be read", source=name, found=error.strerror) from None
+        raise ObjectNotFoundError(
+            "the price table cannot be read", source=name, found=error.strerror, hint="Check the path"
+        ) from None
     try:
         if len(data) > _LONGEST_FILE:
             raise ValueError("too long")

@@ -266,7 +266,9 @@ def read_saved(name: str) -> Row:
         with open(name, "rb") as file:
             data = file.read(_LARGEST_FILE)
     except OSError as error:
-        raise OptionError("the earlier report cannot be read", source=name, found=error.strerror) from None
+        raise OptionError(
+            "the earlier report cannot be read", source=name, found=error.strerror, hint="Check the path"
+        ) from None
     try:
         given = json.loads(data)
         _require_report(given)

@@ -290,9 +290,11 @@ def _read(path: FilePath) -> bytes:
         with open(path, "rb") as file:
             data = file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
-        raise ObjectNotFoundError("there is no such file of schemas", source=name) from None
+        raise ObjectNotFoundError("there is no such file of schemas", source=name, hint="Check the path") from None
     except OSError as error:
-        raise OptionError("the file of schemas cannot be read", source=name, found=error.strerror) from None
+        raise OptionError(
+            "the file of schemas cannot be read", source=name, found=error.strerror, hint="Check the path"
+        ) from None
     if len(data) > LARGEST_FILE:
         raise OptionError("the file is too large for schemas", source=name, expected=f"at most {LARGEST_FILE} bytes")
     return data

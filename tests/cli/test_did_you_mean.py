@@ -47,6 +47,25 @@ def test_of_a_partition_that_is_not_there_every_command_says_which_ones_are(
     assert err.endswith("partition 7 of topic 'multi' is not here. multi has partitions 0-3\n")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ls", "@/no/such"),
+        ("plan", REMOTE, "multi", "--prices", "/no/such"),
+        ("report", REMOTE, "--json", "/dev/null", "--diff", "/no/such"),
+        ("sql", "-f", "/no/such"),
+        ("cat", REMOTE, "multi", "--schemas", "/no/such"),
+    ],
+)
+def test_of_a_file_that_is_not_there_every_command_says_to_check_the_path(
+    command: tuple[object, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    err = said(capsys, *command)[1]
+
+    assert err.startswith("segreader: /no/such: ")
+    assert err.endswith(". Check the path\n")
+
+
 def test_partitions_with_holes_between_them_are_not_one_range(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

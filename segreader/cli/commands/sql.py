@@ -124,6 +124,8 @@ def _statements(query: str | None, file: str | None) -> str:
             raise OptionError("the statements are too long", source=name, expected="at most 16 MiB")
         return data.decode("utf-8-sig")
     except OSError as error:
-        raise ObjectNotFoundError("the statements cannot be read", source=name, found=error.strerror) from None
+        raise ObjectNotFoundError(
+            "the statements cannot be read", source=name, found=error.strerror, hint="Check the path"
+        ) from None
     except UnicodeDecodeError:
         raise OptionError("the statements are not UTF-8 text", source=name) from None
