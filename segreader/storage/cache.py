@@ -129,9 +129,12 @@ class DiskCache:
 
     def _evict(self, directory: Path) -> None:
         """Remove the entries of a directory that were not used for longest, if it has more than its share."""
+        sizes = []
         with os.scandir(directory) as entries:
-            found = [(one.stat(), one.path) for one in entries]
-        sizes = [(status.st_mtime, -(-status.st_size // _BLOCK) * _BLOCK, path) for status, path in found]
+            for one in entries:
+                with contextlib.suppress(FileNotFoundError):  # another thread has renamed or removed it just now
+                    status = one.stat()
+                    sizes.append((status.st_mtime, -(-status.st_size // _BLOCK) * _BLOCK, one.path))
         total, most = sum(size for _, size, _ in sizes), self._limit // _DIRECTORIES
         if total <= most:
             return

@@ -190,6 +190,18 @@ def test_the_limit_holds_and_what_is_used_stays(tmp_path: Path, monkeypatch: pyt
     assert cache.get(kept) == b"kept"
 
 
+def test_an_entry_that_goes_while_sizes_are_summed_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache, key = DiskCache(tmp_path), bytes(16)
+    cache.put(key, b"first")
+    (entry,) = entries(tmp_path)
+    (entry.parent / "gone").symlink_to(tmp_path / "nowhere")  # listed, and not there when it is asked for its size
+    cache.put(key, b"second")
+    assert cache.get(key) == b"second"
+    assert not caplog.records
+
+
 def test_large_reads_are_not_kept(tmp_path: Path) -> None:
     store = MemoryStore({NAME: bytes(1 << 20)}, tells_tags=True)
     read_whole(over(store, tmp_path), NAME, 1 << 20)
