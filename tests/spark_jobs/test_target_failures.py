@@ -146,5 +146,5 @@ def test_a_bucket_that_is_not_there_is_told_with_its_name(
     what = "container" if kind == "azurite" else "bucket"
     assert f": there is no such {what}: {bucket}; found status 404 " in line
     assert line.endswith(
-        f". Make the {what} first, for no job makes one; or see its name, the account and the endpoint"
+        f". Create the {what} first, as a job does not; or check its name, the account and the endpoint"
     )

@@ -111,7 +111,8 @@ def storage_error(error: Exception, source: str, hint: str, *, listed: str | Non
     if status is None and not code and (of_arrow := _ARROW_TEXT.search(str(error))) is not None:
         word, number, name = of_arrow.groups()
         status, code = _OF_ARROW.get(word, (int(number) if number else None, shown_code(name or word)))
-        names |= {"ConnectionError"} if word == "NETWORK_CONNECTION" else set()
+        if word == "NETWORK_CONNECTION":
+            names.add(ConnectionError.__name__)
     found = f"status {status} {code}".rstrip() if status else code or _shown(error)
 
     def failed(kind: type[StorageError], message: str, hint: str | None = None) -> StorageError:

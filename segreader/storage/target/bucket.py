@@ -251,7 +251,7 @@ class BucketTarget:
                 what = "container" if self._bucket.base.startswith("abfs") else "bucket"
                 error.message = f"there is no such {what}: {self._bucket.base.partition('://')[2].rstrip('/')}"
                 error.hint = (
-                    f"Make the {what} first, for no job makes one; or see its name, the account and the endpoint"
+                    f"Create the {what} first, as a job does not; or check its name, the account and the endpoint"
                 )
             elif act == "read":
                 error.hint = "Check whether the target is the right one"

@@ -300,8 +300,8 @@ def test_what_was_refused_is_told_with_the_right_that_it_needs(target: BucketTar
         (507, "XMinioStorageFull", "a: the store is full, or a quota is used up.*Make room there, then run it again"),
         (403, "QuotaExceeded", "a: the store is full, or a quota is used up.*Make room there, then run it again"),
         (404, "NoSuchUpload", "a: the store has forgotten this upload.*Run it again"),
-        (404, "NoSuchBucket", "a: there is no such bucket: bucket;.*Make the bucket first"),
-        (404, "", "a: there is no such bucket: bucket;.*Make the bucket first"),
+        (404, "NoSuchBucket", "a: there is no such bucket: bucket;.*Create the bucket first"),
+        (404, "", "a: there is no such bucket: bucket;.*Create the bucket first"),
     ],
 )
 def test_a_store_that_takes_no_more_says_why_and_what_to_do(
