@@ -598,7 +598,7 @@ def scan(
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
         SchemaRegistryError: a schema registry cannot be asked.
     """
-    sought, contained = parse_bytes("with_key", with_key), parse_bytes("grep", grep)
+    sought, contained = parse_bytes("with_key (--key)", with_key), parse_bytes("grep (--grep)", grep)
     if all_partitions and sought is None:
         raise OptionError("all_partitions is about a key", hint="Name it: with_key (--key)")
     options = ReadOptions(

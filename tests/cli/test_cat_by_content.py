@@ -137,6 +137,7 @@ def test_a_limit_counts_the_records_that_match(keyed_topic: Path, run: Run) -> N
 def test_hex_that_is_none_is_refused_with_the_way_to_write_it(keyed_topic: Path, run: Run, option: str) -> None:
     code, _, err = run("cat", str(keyed_topic), option, "0xyz")
     assert code == 2
+    assert f"({option}) is not hex after 0x" in err
     assert "0x3078797a" in err
 
 
