@@ -87,8 +87,9 @@ Estimated cores, hours, requests and dollars of a backfill to Parquet, by size a
 your own topics, and the price of reading them, run `segreader backfill --dry-run --prices FILE`.
 
 No backfill of these sizes was run: `python -m docs.make_sizing` computes this page from CPU measured with 1 GB on
-{MEASURED} ([results](../../benchmarks/results/{MEASURED}-backfill.md)). The prices are examples of 2026-11-24: ${GET * 1000:g} for
-1,000 GET, ${PUT * 1000:g} for 1,000 PUT, ${VCPU_HOUR:g} for a vCPU hour, and nothing for traffic inside a region.
+{MEASURED} ([results](../../benchmarks/results/{MEASURED}-backfill.md)). The prices are examples of 2026-11-24:
+${GET * 1000:g} for 1,000 GET, ${PUT * 1000:g} for 1,000 PUT, ${VCPU_HOUR:g} for a vCPU hour, and nothing for
+traffic inside a region.
 
 A TB is 10^12 bytes of records before compression. If segments are compressed, there are fewer tasks, GET requests and
 bytes from the network than shown here; the CPU is the same.
@@ -113,8 +114,8 @@ bytes from the network than shown here; the CPU is the same.
   {SPARK_CPU:.2f} s/GB with Spark's, including its JVM but not its start.
 - **The network** limits the hours here, because bytes are counted uncompressed. If segments are compressed to a fifth,
   the CPU is the limit: divide the vCPU hours by the vCPUs, and by {BUSY}.
-- **{BUSY} of the cores' time** is an assumption. So is that no core waits idle for the last tasks: the large segments of
-  one partition are split by `--split-bytes`.
+- **{BUSY} of the cores' time** is an assumption. So is that no core waits idle for the last tasks: the large segments
+  of one partition are split by `--split-bytes`.
 - **Listing and progress** are not counted: 1 request for 1,000 objects, and at most 1 a second while the job runs.
 - **Small segments** take at least 1 GET each, whatever their size: 10,000 of 1 MiB are 10,000 requests.
 

@@ -65,7 +65,7 @@ def report(
     """Write one HTML file about LOCATION, or about one topic of it: findings and what to do about them, totals and
     what they cost, topics by size and growth, and a lane for each partition with its segments over time.
 
-    The file needs nothing from elsewhere and no JavaScript: mail it, print it, keep it.
+    The file is self-contained and has no JavaScript: mail it, print it, keep it.
 
     What is read is what segreader verify reads, one more listing for the sizes as they are stored, and the first batch
     of up to three segments of each partition for how well they compress. Exit code 1 if there are errors or warnings.

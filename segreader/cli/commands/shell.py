@@ -44,11 +44,11 @@ def shell(
 ) -> int:
     """Ask questions in SQL about the topics at AT: a directory, a bucket, a place of segreader.toml, or kafka://….
 
-    Every topic is a table by its name. A statement ends with a semicolon, on as many lines as it takes; .help lists the
-    commands. Tab completes tables, columns and fields. Ctrl-C ends a query, Ctrl-D the shell. Statements are remembered
-    in $XDG_STATE_HOME/segreader/history, but for those that seem to hold a secret.
+    Every topic is a table with its name. A statement ends with a semicolon and may take several lines; .help lists the
+    commands. Tab completes tables, columns and fields. Ctrl-C stops a query, Ctrl-D leaves the shell. The history is in
+    $XDG_STATE_HOME/segreader/history, without statements that seem to hold a secret.
 
-    From a pipe it reads the same, prints without a prompt, and ends at the first error with its exit code.
+    From a pipe it reads the same, prints no prompt, and ends at the first error, with its exit code.
     """
     from segreader.cli.plan_rows import parse_price_options
     from segreader.cli.shell.dialogue import Dialogue, run_piped, run_typed

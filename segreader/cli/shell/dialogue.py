@@ -153,7 +153,7 @@ class Dialogue:
         commands = [(name, *text.rpartition("  ")) for name, text in COMMANDS.items()]
         print_facts([(f"{name} {words}", what) for name, words, _, what in commands], screen)
         screen.line(
-            "Every topic is a table by its name. A statement ends with a semicolon, on as many lines as it takes."
+            "Every topic is a table with its name. A statement ends with a semicolon and may take several lines."
         )
 
 
