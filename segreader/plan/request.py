@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final, Self, SupportsIndex
 
 from segreader.errors import VARIABLES_HINT, OptionError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
@@ -257,6 +257,13 @@ class Request:
     last: int | None = None
 
     def __post_init__(self) -> None:
+        if self.topic is not None and not isinstance(self.topic, str):
+            raise OptionError("topic is text", found=type(self.topic).__name__)
+        for number in self.partitions or ():
+            if not isinstance(number, SupportsIndex):
+                raise OptionError("partitions are numbers", found=repr(number))
+        if self.last is not None and not isinstance(self.last, SupportsIndex):
+            raise OptionError("last is a number", found=repr(self.last))
         if self.last is not None and self.last < 1:
             raise OptionError("last must be positive", found=self.last)
 
@@ -353,9 +360,13 @@ def split_columns(columns: Iterable[str]) -> tuple[tuple[str, ...], dict[Side, t
     ``value.customer`` asks for the column ``value`` with no more than its field ``customer``; ``value`` for all of it.
 
     Raises:
-        OptionError: a column is named twice.
+        OptionError: no column is named, or one twice.
     """
+    if isinstance(columns, str):
+        raise OptionError("columns are a list of names", found=repr(columns), hint=f"Write {[columns]}")
     columns = tuple(columns)
+    if not columns:
+        raise OptionError("no column is named", hint="To count records, ask for partition, which costs nothing")
     if len(set(columns)) != len(columns):
         raise OptionError("a column is named twice", found=", ".join(columns))
     names: dict[str, None] = {}
