@@ -377,7 +377,7 @@ class ValueTexts:
     def csv(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         lines = []
         for values in self._rows(batch):
-            pairs = zip(values, batch.schema.types, strict=True)
+            pairs = zip(self._shaped(values), batch.schema.types, strict=True)
             lines.append(",".join(text for value, kind in pairs for text in self._csv_cells(value, kind)))
         yield "".join(f"{line}\n" for line in lines).encode()
 
@@ -393,7 +393,7 @@ class ValueTexts:
 
     def cells(self, batch: pa.RecordBatch, longest: int | None) -> Iterator[list[Cell]]:
         for values in self._rows(batch):
-            yield [self._cell(value, longest) for value in values]
+            yield [self._cell(value, longest) for value in self._shaped(values)]
 
     def _cell(self, value: Any, longest: int | None) -> Cell:
         if value is None or isinstance(value, bytes):
@@ -402,6 +402,11 @@ class ValueTexts:
             return text_cell(value, longest)
         plain = _plain(value, self._encode, is_exact=True)
         return printable(plain if isinstance(plain, str) else self._line(plain).decode(), longest)
+
+    def _shaped(self, values: Iterable[Any]) -> Iterator[Any]:
+        """The values of a row of cells, where a text is what it is."""
+        for shape, value in zip(self._shapes, values, strict=True):
+            yield value if isinstance(value, str) else shape(value)
 
     @staticmethod
     def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from datetime import timedelta
 from decimal import Decimal
 
@@ -29,6 +31,17 @@ def test_json_is_json_at_every_depth(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_field_of_a_json_value_is_json_and_its_text_is_text(capsys: pytest.CaptureFixture[str]) -> None:
     query = """select v->'$.a' as field, v->>'$.a' as text from (select '{"a": {"b": 2}}'::json as v)"""
     assert json.loads(printed(capsys, query)) == {"field": {"b": 2}, "text": '{"b":2}'}
+
+
+def test_a_map_and_nested_json_are_the_same_in_every_form(capsys: pytest.CaptureFixture[str]) -> None:
+    query = """select map {'k': 1} as mapped, {'m': map {'k': null}, 'j': '{"a": 1.10}'::json} as held,
+        map {2: 'v'} as numbered, '[ 1]'::json as plain, map {}::map(varchar, int) as empty"""
+    texts = ['{"k":1}', '{"m":{"k":null},"j":{"a": 1.10}}', '[[2,"v"]]', "[ 1]", "{}"]
+    names = ("mapped", "held", "numbered", "plain", "empty")
+    line = ",".join(f'"{name}":{text}' for name, text in zip(names, texts, strict=True))
+    assert printed(capsys, query) == f"{{{line}}}\n"
+    assert list(csv.reader(printed(capsys, query, "-o", "csv").splitlines()))[1] == texts
+    assert re.split("  +", printed(capsys, query, "-o", "table").splitlines()[1]) == texts
 
 
 def test_json_over_several_lines_stays_one_line_of_ndjson(capsys: pytest.CaptureFixture[str]) -> None:
