@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _FUNCTION: Final = "topic"
+_ALL_TABLES: Final = ("tables", "__show_tables_expanded")
+"""What DuckDB shows for SHOW TABLES, and for SHOW ALL TABLES and a DESCRIBE of nothing."""
 _BARE_OFFSET: Final = re.compile(r"""(?<!["'.\w])offset(?!["'\w])""", re.IGNORECASE)
 _PROPOSAL: Final = re.compile(r"(Candidate|Did you mean).*")
 _NOT_IN_SQL: Final = frozenset(("location", "urls", "renew", "storage_options", "broker_options", "topic", "kernel"))
@@ -227,8 +229,12 @@ class QueryTables:
                 is_own = len(path) == 1 and path[0].lower() in hidden
                 topic = None if is_own else self.topic_named(".".join(path))
                 return node if topic is None else self._put(self._topic_at(topic), node, named)
-            case "SHOW_REF" if str(node["table_name"]).strip('"').lower() == "tables" and node["query"] is None:
+            case "SHOW_REF" if str(node["table_name"]).strip('"').lower() in _ALL_TABLES and node["query"] is None:
                 return self._all_topics()
+            case "SHOW_REF" if self._at is not None and node["show_type"] == "SHOW":
+                name = ".".join(quoted(part) for part in node["qualified_name"]["path"])
+                [described] = self._parse(f"describe {name}")["statements"]
+                return self._replaced(described["node"]["from_table"], named, hidden)
         if "from_table" in node:
             named = Counter()
         if not (node.get("cte_map") or {}).get("map"):

@@ -86,6 +86,11 @@ def test_tables_are_listed_and_described(ask: Ask) -> None:
     called = ask(f"describe topic('{REMOTE}', 'multi')")[1]
     assert {row["column_name"]: row["column_type"] for row in called} == columns
     assert [row["max"] for row in ask("summarize select partition from multi")[1]] == ["3"]
+    assert ask("show multi")[1] == ask("describe multi")[1]
+    assert ask('show "multi/2"')[1] == ask("describe multi")[1]
+    for query in ("show all tables", "describe"):
+        assert [row["name"] for row in ask(query)[1]] == names
+    assert "Did you mean" in ask("show mult")[2]
 
 
 def test_several_statements_run_in_order_and_the_last_line_counts_all(ask: Ask) -> None:
