@@ -124,7 +124,8 @@ def print_table(
     writer = _Lines(shown, widths, screen)
     writer.head()
     for line in lines:
-        writer.row([line[at] for at in kept])
+        if len(kept) == len(used) or any(line[at].text for at in kept):
+            writer.row([line[at] for at in kept])
     if total:
         writer.row([Marked(ends[at].text, "bold") for at in kept])
     if len(kept) < len(used):

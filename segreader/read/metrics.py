@@ -44,7 +44,7 @@ class Hole:
     @property
     def text(self) -> str:
         """What was left out, for people."""
-        return f"bytes {self.start} to {self.stop} of {self.source}: {self.error}"
+        return f"bytes {self.start} to {self.stop} of {self.source}: {self.error.removeprefix(f'{self.source}: ')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -438,7 +438,9 @@ def test_skipped_damage_is_told_hole_by_hole_and_is_a_finding(tmp_path: Path, ca
 
     assert (code, offsets(parsed(out))) == (1, [0, 1, 2, 6, 7, 8])
     assert err.count("left out: bytes ") == 1
+    assert err.count(".log") == 1
     assert "base offset 3" in err
+    assert "on_corrupt='skip' (--on-corrupt skip)" in cat(tmp_path)[2]
 
 
 def test_damage_that_hides_what_was_committed_is_a_finding(tmp_path: Path, cat: Cat) -> None:

@@ -119,6 +119,16 @@ def test_a_column_in_which_no_row_says_anything_is_not_shown() -> None:
     ]
 
 
+def test_a_line_of_which_no_column_has_room_is_not_there() -> None:
+    rows = [("1", "offsets 0 to 9", "a" * 20), ("", "", "b" * 20), ("2", "", "")]
+    assert printed([TableColumn("id"), fixed("where"), fixed("changes")], rows, 30) == [
+        "id  where",
+        "1   offsets 0 to 9",
+        "2",
+        "no room for: changes",
+    ]
+
+
 def test_the_widest_text_gives_way_first() -> None:
     rows = [("x" * 30, "y" * 20, "2025-11-27T01:38:02Z")]
     columns = [TableColumn("long"), TableColumn("short"), fixed("time")]
