@@ -388,6 +388,8 @@ def test_a_wrong_place_says_what_was_seen(tmp_path: Path, tiered: Path) -> None:
     assert "canary" not in str(caught.value)
     with pytest.raises(OptionError, match="a location, or urls"):
         segreader.scan()
+    with pytest.raises(OptionError, match=r"found ''. Write \. for this directory"):
+        segreader.scan("")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "readme.txt").write_text("hello")
     with pytest.raises(UnknownLayoutError, match=r"1 files in 1 directories: other/readme\.txt"):

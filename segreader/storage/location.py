@@ -67,7 +67,10 @@ def open_store(
 
 def _open_directory(text: str) -> tuple[ObjectStore, str]:
     _, is_url, rest = text.partition("://")
-    path = Path(rest.removeprefix("localhost") if is_url else text.removeprefix("file:")).absolute()
+    name = rest.removeprefix("localhost") if is_url else text.removeprefix("file:")
+    if not name:
+        raise OptionError("a location without a name", found=repr(text), hint="Write . for this directory")
+    path = Path(name).absolute()
     if path.is_file():
         raise PlanError(
             "a location is a directory",
