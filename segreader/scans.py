@@ -29,6 +29,7 @@ from segreader.plan.request import (
     RecordFilter,
     Request,
     Time,
+    pair_of,
     parse_bounds,
     parse_bytes,
     parse_on_gap,
@@ -362,6 +363,8 @@ def parse_offsets(offsets: Offsets) -> OffsetRange:
         return OffsetRange()
     if isinstance(offsets, OffsetRange):
         return offsets
+    start: int | None
+    stop: int | None
     try:
         if isinstance(offsets, str):
             start_text, colon, stop_text = offsets.partition(":")
@@ -369,8 +372,8 @@ def parse_offsets(offsets: Offsets) -> OffsetRange:
                 raise ValueError(offsets)
             start, stop = int(start_text or 0), int(stop_text) if stop_text else None
         else:
-            start, stop = offsets[0] or 0, offsets[1]
-        return OffsetRange(start, stop)
+            start, stop = pair_of(offsets)
+        return OffsetRange(start or 0, stop)
     except (ValueError, TypeError, IndexError) as error:
         raise OptionError(
             "not a range of offsets", found=repr(offsets), expected="A:B with 0 <= A <= B; B is exclusive"

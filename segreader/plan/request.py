@@ -150,6 +150,18 @@ class Bounds:
             raise OptionError("the name of the group is empty")
 
 
+def pair_of(offsets: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    """The two offsets of a pair.
+
+    Raises:
+        ValueError: it is none; a ``range`` of two numbers looks like one.
+    """
+    if isinstance(offsets, range):
+        raise ValueError(offsets)
+    start, stop = offsets
+    return start, stop
+
+
 def parse_bounds(
     offsets: OffsetRange | tuple[int | None, int | None] | str | None,
     times: TimeRange | None = None,
@@ -176,7 +188,7 @@ def parse_bounds(
         elif isinstance(offsets, OffsetRange):
             start, stop = offsets.start, offsets.stop
         else:
-            start, stop = offsets
+            start, stop = pair_of(offsets)
         OffsetRange(start or 0, stop)
     except (ValueError, TypeError, IndexError) as error:
         raise OptionError(
