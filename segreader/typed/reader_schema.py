@@ -144,9 +144,16 @@ def _chosen(
             hint="'segreader schemas ls' shows which ids occur; name a file that has them, or a registry",
         )
     if len({one.format for one in found}) > 1:
+        formats = ", ".join(sorted({one.format.value for one in found}))
+        if topic is not None and not writers:
+            raise OptionError(
+                f"no subject {topic}-{side} among the schemas, and the others have several formats",
+                found=formats,
+                hint="'segreader schemas ls' shows which ids occur; leave the schemas out if there are none",
+            )
         raise OptionError(
             f"the {side}s of {topic or 'these topics'} have schemas of several formats",
-            found=", ".join(sorted({one.format.value for one in found})),
+            found=formats,
             hint="Choose one with schema_version, or give only the schemas of one format",
         )
     return list(dict.fromkeys(found))

@@ -133,6 +133,11 @@ def test_a_version_gives_its_own_fields() -> None:
         scan("orders-avro", schema_version=9)
 
 
+def test_schemas_of_other_topics_are_not_taken_for_those_of_this_one() -> None:
+    with pytest.raises(OptionError, match=r"no subject multi-value.*found avro, json, protobuf.*schemas ls"):
+        scan("multi")
+
+
 def test_a_version_that_cannot_read_a_later_writer_says_so_at_its_first_value() -> None:
     with pytest.raises(UndecodableValueError, match=r"items\.quantity; found long, expected int32.*schema id"):
         scan("orders-avro", schema_version=1).to_arrow()
