@@ -278,7 +278,7 @@ def _not_there(target: TargetStore) -> None:
     ]
     for attempt in attempts:
         with pytest.raises(
-            ObjectNotFoundError, match=r"no such (bucket|container): no-such-.*Make the \1 first"
+            ObjectNotFoundError, match=r"no such (bucket|container): no-such-.*Create the \1 first"
         ) as caught:
             attempt()
         assert ".segreader-" not in str(caught.value)  # no name that nobody asked for
