@@ -58,10 +58,12 @@ def test_topics_and_their_columns_are_shown(shell: Shell) -> None:
     shown = shell(".topics\n", "-o", "table")[1].splitlines()
     assert shown[0].split() == ["topic", "partitions", "segments", "size", "(KiB)"]
     assert ["multi", "4", "12", "1,668.7"] in [line.split() for line in shown]
-    schema = shell(".schema multi\n")[1].splitlines()
+    schema = shell(".schema multi\n", "-o", "table")[1].splitlines()
     assert ["multi", "offset", "BIGINT"] in [line.split() for line in schema]
+    columns = [json.loads(line) for line in shell(".schema multi\n")[1].splitlines()]
+    assert {"table": "multi", "column": "offset", "type": "BIGINT"} in columns
     every = shell(".schema\n")[1].splitlines()
-    assert {line.split()[0] for line in every} >= {"multi", "nulls"}
+    assert {json.loads(line)["table"] for line in every} >= {"multi", "nulls"}
 
 
 def test_a_plan_says_what_a_query_would_read_and_costs(shell: Shell) -> None:

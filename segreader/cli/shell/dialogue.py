@@ -118,10 +118,14 @@ class Dialogue:
         names = [name.strip('"')] if name else list(tables.names)
         # To open every topic of a large bucket takes long, and where none is typed, it tells nothing.
         alike = self.session.columns_of(names[0]) if names and not tables.are_typed else None
-        print_table(
-            (TableColumn("table"), TableColumn("column"), TableColumn("type")),
-            [(one, column, kind) for one in names for column, kind in alike or self.session.columns_of(one)],
-        )
+        rows = [(one, column, kind) for one in names for column, kind in alike or self.session.columns_of(one)]
+        titles = ("table", "column", "type")
+        if self._form.name != "table":
+            from segreader.cli.output import write_json_rows
+
+            write_json_rows((dict(zip(titles, row, strict=True)) for row in rows), "ndjson")
+            return
+        print_table([TableColumn(title) for title in titles], rows)
 
     def _export(self, rest: str) -> None:
         path, _, query = rest.partition(" ")
