@@ -500,4 +500,6 @@ def hint_for(message: str, query: str, tables: QueryTables) -> str:
         return "DuckDB's SQL is read here: https://duckdb.org/docs/sql/introduction"
     if "disabled by configuration" in message:
         return "Other files are read with --allow-files"
+    if "Malformed JSON" in message:
+        return "Some texts are not JSON: try_cast(value as json)->>'$.field' is NULL for them"
     return "See segreader sql --help for what a topic has"

@@ -167,6 +167,7 @@ def test_what_does_more_than_read_is_refused(ask: Ask, query: str) -> None:
         ("select * from codec-gzip", 'Write "codec-gzip", in double quotes'),
         ("select offset from multi", 'write "offset"'),
         ("select * from quite_something_else", "There are codec-gzip"),
+        ("select value->>'$.id' from multi", "Some texts are not JSON: try_cast(value as json)->>"),
     ],
 )
 def test_an_error_names_what_was_meant(ask: Ask, query: str, told: str) -> None:
