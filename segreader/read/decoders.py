@@ -140,7 +140,7 @@ class RowDecoder:
 
     def _open_typed_columns(self) -> TypedColumns | None:
         options = self.options
-        if not any(one.side.value in options.columns for one in options.decodings):
+        if all(set(one.columns).isdisjoint(options.columns) for one in options.decodings):
             return None
         from segreader.read.typed_columns import TypedColumns
 

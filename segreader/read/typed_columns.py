@@ -38,9 +38,10 @@ class TypedColumns:
         count: Count,
     ) -> None:
         self._names, self._schema, self._count = names, schema, count
-        self._decoders = [(one, ValueDecoder(one, kernel=kernel)) for one in decodings if one.side.value in names]
-        made = {f"{one.side}{end}" for one in decodings for end in ("_raw", "_error")}
-        raw = [name for name in names if name not in made]
+        used = [one for one in decodings if not set(one.columns).isdisjoint(names)]
+        self._decoders = [(one, ValueDecoder(one, kernel=kernel)) for one in used]
+        made = {name for one in used for name in one.columns}
+        raw = [*(one.side.value for one in used), *(name for name in names if name not in made)]
         if self._decoders and "offset" not in raw:
             raw.append("offset")
         if "headers" not in raw and any(one.framing in _HAVE_IDS_IN_HEADERS for one, _ in self._decoders):

@@ -133,6 +133,14 @@ def test_a_version_gives_its_own_fields() -> None:
         scan("orders-avro", schema_version=9)
 
 
+@pytest.mark.parametrize("columns", [["value_error"], ["value_raw", "offset"], ["key", "value_error"]])
+def test_what_is_kept_of_bad_values_can_be_asked_for_without_the_values(columns: list[str]) -> None:
+    whole = scan("orders-bad", on_undecodable="keep").to_arrow()
+    some = scan("orders-bad", on_undecodable="keep", columns=columns).to_arrow()
+    assert some.equals(whole.select(columns))
+    assert some.column(columns[-1]).null_count < some.num_rows
+
+
 def test_schemas_of_other_topics_are_not_taken_for_those_of_this_one() -> None:
     with pytest.raises(OptionError, match=r"no subject multi-value.*found avro, json, protobuf.*schemas ls"):
         scan("multi")
