@@ -391,6 +391,8 @@ def test_a_wrong_place_says_what_was_seen(tmp_path: Path, tiered: Path) -> None:
     assert "canary" not in str(caught.value)
     with pytest.raises(OptionError, match="a location, or urls"):
         segreader.scan()
+    with pytest.raises(OptionError, match="urls are a list; found a text"):
+        segreader.scan(urls="https://host/path/00000000000000000000.log?signature=canary")
     with pytest.raises(OptionError, match=r"found ''. Write \. for this directory"):
         segreader.scan("")
     (tmp_path / "other").mkdir()

@@ -79,7 +79,7 @@ class KeyPartition:
     @property
     def text(self) -> str:
         """What is read, and what that leaves out, for people."""
-        counted = f"{self.partitions} partitions"
+        counted = f"{self.partitions} partition" + ("" if self.partitions == 1 else "s")
         if not self.is_counted:
             missing = self.partitions - len(self.seen)
             lacking = f", {missing} of them without segments here" if missing else ", by its segments"

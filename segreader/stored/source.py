@@ -596,6 +596,8 @@ def open_source(
         storage_options = {**found, **(storage_options or {})}
     if (location is None) == (urls is None):
         raise OptionError("give a place to read: a location, or urls=[…]", hint="Give one of the two")
+    if isinstance(urls, str):
+        raise OptionError("urls are a list", found="a text", hint="Give one URL as the location")
     catalog = catalog or Catalog()
     is_listed = urls is not None or _is_url(location)
     if is_listed and catalog != Catalog(rsm_config=catalog.rsm_config):

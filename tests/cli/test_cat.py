@@ -443,6 +443,16 @@ def test_skipped_damage_is_told_hole_by_hole_and_is_a_finding(tmp_path: Path, ca
     assert "on_corrupt='skip' (--on-corrupt skip)" in cat(tmp_path)[2]
 
 
+def test_stats_of_a_read_without_records_stand_in_two_columns(tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [three_batches()])
+
+    code, out, err = cat(tmp_path, "--offsets", "99:", "--stats")
+
+    assert (code, out) == (0, b"")
+    assert "None" not in err
+    assert len({line.rindex(" ") for line in err.splitlines()}) == 1
+
+
 def test_damage_that_hides_what_was_committed_is_a_finding(tmp_path: Path, cat: Cat) -> None:
     built = SegmentBuilder().batch([b"a"]).batch([b"b"], producer_id=1, transactional=True).marker(1)
     log = next(write_broker_log(tmp_path, "t", [built]).glob("*.log"))

@@ -55,6 +55,7 @@ def test_a_choice_says_which_partitions_were_counted() -> None:
     gone = KeyPartition.of("orders", None, b"21", {0, 1, 2, 3} - {there.partition} | {3})
     assert "--all-partitions" in there.text
     assert gone.partitions == 4
+    assert "(1 partition, by its segments;" in KeyPartition.of("orders", None, b"21", {0}).text
 
 
 def test_a_partition_that_has_no_segments_is_named() -> None:

@@ -286,8 +286,10 @@ def _say_stats(scan: BaseScan) -> None:
     if isinstance(metrics, LiveMetrics):
         rows |= metrics.as_dict()
     rows |= metrics.cost()
+    width = max(map(len, rows))
     for name, value in rows.items():
-        say(f"{name:<20} {f'{value:.4f}' if isinstance(value, float) else value}")
+        if value is not None:
+            say(f"{name:<{width}} {f'{value:.4f}' if isinstance(value, float) else value}")
 
 
 def _ticking(
