@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -25,7 +26,12 @@ OURS = ("segreader", "spark_jobs", "pyspark_segreader", "tests", "benchmarks", "
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make deprecated calls of this repository errors, and refuse a pytest that pytest-xdist cannot work with."""
+    """Have Ctrl-C and a closed terminal end what tests start, make deprecated calls of this repository errors, and refuse a pytest that pytest-xdist cannot work
+    with."""
+    # A shell that runs the tests in the background, or nohup, has these signals ignored, and children inherit that.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     ours = "|".join([*OURS, *sorted(path.stem for path in SUPPORT.iterdir() if not path.name.startswith("_"))])
     for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
         config.addinivalue_line("filterwarnings", rf"error::{kind.__name__}:({ours})(\.|$)")

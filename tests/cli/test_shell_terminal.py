@@ -38,11 +38,8 @@ class Terminal:
     def __init__(self, at: Path, state: Path, *options: str) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
-        # A session of its own whose terminal this is, so that Ctrl-C reaches it as from a keyboard. Tests that run in
-        # the background, or under nohup, pass on signals that are ignored.
-        program = "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
-        program += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        program += "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        # A session of its own whose terminal this is, so that Ctrl-C reaches it as from a keyboard.
+        program = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
         program += "from segreader.cli.main import main; sys.exit(main())"
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, "shell", str(at), *options],
