@@ -17,6 +17,7 @@ from delta_lake import end_at, filled, made, read, split_files
 from growing_bucket import GrowingBucket
 from iceberg_lake import ending, offsets_in, sql_catalog, written
 from iceberg_lake import filled as filled_iceberg
+from sample import exhaustive
 from servers.azurite import AzureServer, as_azure
 from servers.google import google_beside
 from servers.pool import ServerPool
@@ -117,7 +118,7 @@ def test_one_of_many_writers_of_a_delta_table_wins_each_time(cloud: Cloud) -> No
 
 
 @pytest.mark.xdist_group("servers")
-@pytest.mark.parametrize("cloud", ["azurite", "google"], indirect=True)
+@pytest.mark.parametrize("cloud", ["azurite", exhaustive("google")], indirect=True)
 def test_backfills_into_a_delta_table_go_on_and_are_verified(
     tmp_path: Path, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from backfill_runs import request
 from growing_bucket import GrowingBucket
 from lake_chaos import KINDS, drive, require_exact
 from lake_targets import Target
+from sample import exhaustive
 
 from segreader.backfill.engine import LocalEngine
 from segreader.backfill.job import Job
@@ -22,7 +23,7 @@ TOPICS = ("txn-span", "nulls", "codec-zstd")
 FLAGS = ("--engine", "local", "--processes", "1", "--split-bytes", "4k")
 
 
-@pytest.mark.parametrize("first", ["--continue", ""])
+@pytest.mark.parametrize("first", ["--continue", exhaustive("")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_writers_at_once_leave_each_record_once_and_the_loser_says_what_to_do(
     tmp_path: Path, kind: str, first: str

@@ -16,6 +16,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 from backfill_runs import plan_into, request
+from sample import exhaustive
 
 from segreader.backfill.output import OutputOptions
 from segreader.backfill.task import do_split
@@ -190,7 +191,7 @@ def peak_of(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("number", [1, 2, 8])
+@pytest.mark.parametrize("number", [1, exhaustive(2), 8])
 @pytest.mark.parametrize("reads", [verified, inspected])
 def test_whole_logs_are_read_within_the_bound(
     place: ObjectStore | str,
