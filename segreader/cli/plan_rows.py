@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from segreader.plan.cost import CostEstimate, PriceTable
     from segreader.plan.live import LivePlan
     from segreader.plan.split import Gap, ReadEnd, ReadPlan, Split
+    from segreader.ranges import OffsetRange
     from segreader.segment import TopicIdPartition
 
     Errors = Mapping[TopicIdPartition, SegreaderError]
@@ -262,15 +263,17 @@ def _print_partitions(
             rows.append((name, "", "", "", "", Marked("cannot be planned: see the error", "red")))
             continue
         end, start = ends[partition], starts.get(partition)
-        is_read = start is not None
         rows.append(
             (
                 name,
                 f"{len(splits.get(partition, [])):,}",
                 unit.text(sizes[partition]),
-                str(start) if is_read else "",
-                ("" if end.offset is None else str(end.offset)) if is_read else "nothing",
-                Marked(_reason(end), "yellow" if end.reason.is_early else ""),
+                "" if start is None else str(start),
+                "" if end.offset is None else str(end.offset),
+                Marked(
+                    _reason(end) + ("; nothing to read" if start is None else ""),
+                    "yellow" if end.reason.is_early else "",
+                ),
             )
         )
         rows += [
@@ -375,6 +378,20 @@ def cost_facts(cost: CostEstimate) -> list[tuple[str, str]]:
         ("GET requests", f"{cost.requests:,} over HTTP{planning}"),
         ("cost", cost.money_text or "give your prices with --prices or --price"),
     ]
+
+
+def note_if_beyond(decided: ReadPlan, offsets: OffsetRange) -> str | None:
+    """A note for people on a read without a record, if that is because every log ends before the offsets asked for."""
+    from segreader.plan.split import EndReason
+
+    if not offsets.start or decided.gaps or any(end.reason is not EndReason.END_OF_DATA for end in decided.ends):
+        return None
+    note = f"no record that can be read has offset {offsets.start} or a later one"
+    ends = [(end.offset, str(end.partition)) for end in decided.ends if end.offset is not None]
+    if not ends or len(ends) < len(decided.ends):  # only reading finds an end
+        return note
+    last, partition = max(ends)
+    return f"{note}: the last segment ends at offset {last}, in {partition}"
 
 
 def _reason(end: ReadEnd) -> str:

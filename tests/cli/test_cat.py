@@ -450,7 +450,7 @@ def test_stats_of_a_read_without_records_stand_in_two_columns(tmp_path: Path, ca
 
     assert (code, out) == (0, b"")
     assert "None" not in err
-    assert len({line.rindex(" ") for line in err.splitlines()}) == 1
+    assert len({line.rindex(" ") for line in err.splitlines() if not line.startswith("note: ")}) == 1
 
 
 def test_damage_that_hides_what_was_committed_is_a_finding(tmp_path: Path, cat: Cat) -> None:
@@ -612,10 +612,24 @@ def test_a_note_says_the_newest_time_where_no_record_is_as_new_as_asked(tmp_path
         ["--since", "3000"],
         ["--since", "1000", "--until", "1000"],
         ["--until", "10"],
-        ["--offsets", "9:"],
+        ["--offsets", "1:"],
     ):
         code, out, err = cat(tmp_path, *options)
         assert (code, err) == (0, "")
+
+
+def test_a_note_says_where_the_log_ends_if_offsets_begin_beyond_it(tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [timed(1_000)])
+    write_local_tiered(tmp_path, "t", [timed(1_000, 3_000)], partition=1)
+
+    for start in (2, 9):
+        code, out, err = cat(tmp_path, "--offsets", f"{start}:")
+        assert (code, out) == (0, b"")
+        assert err == f"note: no record that can be read has offset {start} or a later one\n"
+    for options in (["--offsets", "1:"], ["--offsets", "1:", "--limit", "0"], ["--offsets", "1:", "--grep", "no"]):
+        assert "no record that can be read" not in cat(tmp_path, *options)[2]
+    code, out, err = cat(case("tv2", "multi").remote_root, "multi", "--offsets", "99999:")
+    assert err.endswith(" has offset 99999 or a later one: the last segment ends at offset 3026, in multi-0\n")
 
 
 def test_a_note_says_so_where_only_a_marker_is_as_new_as_asked(tmp_path: Path, cat: Cat) -> None:

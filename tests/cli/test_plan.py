@@ -359,7 +359,20 @@ def test_a_topic_without_records_has_an_empty_plan(tmp_path: Path, plan: Plan) -
     found = plan.one(tmp_path)
 
     assert (splits(found), found["cost"]["requests"], len(found["partitions"])) == ([], 0, 1)
-    assert "nothing" in plan.table(tmp_path)
+    assert "nothing to read" in plan.table(tmp_path)
+
+
+def test_a_plan_of_what_is_beyond_the_end_says_where_the_log_ends(tmp_path: Path, plan: Plan) -> None:
+    write_local_tiered(tmp_path, "t", three_segments())
+
+    for option, note in (("--since", "is as new as"), ("--offsets", "has offset 99999 or a later one")):
+        code, out, err = plan(tmp_path, option, "99999:" if option == "--offsets" else "-1h", form="table")
+        assert code == 0
+        assert out.decode().splitlines()[:2] == [
+            "partition  splits  size (B)  stop  ends",
+            "t-0             0         0    27  with the last segment; nothing to read",
+        ]
+        assert err.startswith(f"note: no record that can be read {note}")
 
 
 def test_keys_and_credentials_are_in_no_plan(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

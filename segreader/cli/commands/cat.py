@@ -256,9 +256,15 @@ def _print(
 
 def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
     """Tell what is missing and where partitions end early; returns whether nothing is missing."""
+    from segreader.cli.plan_rows import note_if_beyond
     from segreader.read.metrics import lacks
+    from segreader.scans import Scan
 
     plan = scan.prepare()
+    is_whole = not lacks(plan, scan.metrics)
+    is_empty = is_whole and limit != 0 and not scan.looked_at
+    if is_empty and isinstance(scan, Scan) and (note := note_if_beyond(plan, scan.offsets)):
+        say(f"note: {note}")
     for gap in plan.gaps:
         say(f"missing: {gap.text}")
     for one in scan.metrics.missing:
@@ -269,7 +275,7 @@ def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
                 say(end.text)
     if plan.dropped:
         say(f"note: {len(plan.dropped)} parts of segments hold no offsets of the live log; segreader plan names them")
-    return not lacks(plan, scan.metrics)
+    return is_whole
 
 
 def _say_stats(scan: BaseScan) -> None:

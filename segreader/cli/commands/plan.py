@@ -10,7 +10,7 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import Selection, live_options, price_options, scan_options, selection_options
 from segreader.cli.output import debug_option, output_option, say, write_json_rows
-from segreader.cli.plan_rows import parse_price_options, plan_row, print_plan
+from segreader.cli.plan_rows import note_if_beyond, parse_price_options, plan_row, print_plan
 
 if TYPE_CHECKING:
     from segreader.cli.plan_rows import Errors
@@ -63,19 +63,22 @@ def plan(
     no built-in prices. -o json prints everything as one object.
     """
     prices = parse_price_options(price_file, price_texts)
-    from segreader.scans import scan
+    from segreader.scans import Scan, scan
 
     selection = select()
     if split_bytes is not None:
         asked = {**asked, "split_bytes": split_bytes}
     with scan(**selection.scan_arguments(), **asked) as found:
         decided, errors = _planned(found)
+        beyond = None
+        if isinstance(found, Scan) and not decided.splits:
+            beyond = note_if_beyond(decided, found.offsets)
         cost = _cost(found, prices)
         if form == "table":
             print_plan(decided, cost, errors, has_splits=has_splits)
         else:
             write_json_rows([plan_row(decided, cost, found.isolation_level.value, errors)], form)
-    for note in dict.fromkeys(decided.notes):
+    for note in dict.fromkeys([*decided.notes, *([] if beyond is None else [beyond])]):
         say(f"note: {note}")
     for gap in decided.gaps:
         say(f"missing: {gap.text}")
