@@ -547,6 +547,8 @@ def test_a_duckdb_table_gets_the_name_and_connection_that_are_given(tiered: Path
         with pytest.raises(OptionError, match="already exists") as refused:
             scan.to_duckdb(connection, 'my "orders".1')
         assert "another name" in str(refused.value)
+    with pytest.raises(OptionError, match=r"not a DuckDB connection.*name='multi'"):
+        scan.to_duckdb("multi")  # type: ignore[arg-type]
 
 
 def test_what_ends_a_read_ends_to_duckdb_as_it_is_and_leaves_no_table(tmp_path: Path) -> None:

@@ -164,6 +164,10 @@ class BaseScan(ABC):
             import duckdb
         except ImportError:
             raise OptionError("to_duckdb needs DuckDB, which is not installed", hint=install_hint("sql")) from None
+        if isinstance(connection, str):
+            raise OptionError(
+                "a text is not a DuckDB connection", hint=f"Name the table: to_duckdb(name={connection!r})"
+            )
         met: list[BaseException] = []
 
         def batches() -> Iterator[pa.RecordBatch]:
