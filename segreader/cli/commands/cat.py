@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from segreader.cli.row_writer import RowTexts
+    from segreader.plan.split import ReadPlan
     from segreader.read.base_scan import BaseScan
 
 _EPILOG = """\b
@@ -256,15 +257,12 @@ def _print(
 
 def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
     """Tell what is missing and where partitions end early; returns whether nothing is missing."""
-    from segreader.cli.plan_rows import note_if_beyond
     from segreader.read.metrics import lacks
-    from segreader.scans import Scan
 
     plan = scan.prepare()
     is_whole = not lacks(plan, scan.metrics)
-    is_empty = is_whole and limit != 0 and not scan.looked_at
-    if is_empty and isinstance(scan, Scan) and (note := note_if_beyond(plan, scan.offsets)):
-        say(f"note: {note}")
+    if is_whole and limit != 0 and not scan.looked_at:
+        _tell_if_beyond(scan, plan)
     for gap in plan.gaps:
         say(f"missing: {gap.text}")
     for one in scan.metrics.missing:
@@ -276,6 +274,15 @@ def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
     if plan.dropped:
         say(f"note: {len(plan.dropped)} parts of segments hold no offsets of the live log; segreader plan names them")
     return is_whole
+
+
+def _tell_if_beyond(scan: BaseScan, plan: ReadPlan) -> None:
+    """Tell where a store's log ends, if that is before the offsets asked for."""
+    from segreader.cli.plan_rows import note_if_beyond
+    from segreader.scans import Scan
+
+    if isinstance(scan, Scan) and (note := note_if_beyond(plan, scan.offsets)):
+        say(f"note: {note}")
 
 
 def _say_stats(scan: BaseScan) -> None:
