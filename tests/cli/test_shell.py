@@ -96,6 +96,9 @@ def test_the_mode_and_the_timer_change_what_follows(shell: Shell) -> None:
         (".plan", ".plan lacks its QUERY"),
         (".plan explain select 1", "not one query to explain"),
         (".export rows.xls select 1", ".jsonl. Write it as in .export rows.csv SELECT"),
+        (".export my rows.csv select 1", "found my, expected .parquet"),
+        (".export my rows.csv select 1", '.export "my rows.csv" SELECT'),
+        (".export 'my rows.csv'", ".export lacks its QUERY"),
         (".export rows.csv", ".export lacks its QUERY"),
         (".export rows.csv explain select 1", "not a query to export"),
         (".schema nope", "does not exist"),
@@ -119,6 +122,10 @@ def test_rows_are_exported_whole_or_not_at_all(shell: Shell, tmp_path: Path) -> 
     for name in ("rows.csv", "rows.json", "rows.ndjson", "rows.jsonl", "rows.arrow"):
         assert shell(f".export {tmp_path / name} select 1 as a")[0] == 0
     assert (tmp_path / "rows.jsonl").read_text() == '{"a":1}\n'
+    for quote in "'\"":
+        path = tmp_path / f"my {ord(quote)} rows.csv"
+        assert shell(f".export {quote}{path}{quote} select ' ' as \"a b\"")[0] == 0
+        assert path.read_text() == "a b\n \n"
     code, _, err = shell(f".export {tmp_path / 'no' / 'rows.csv'} select 1")
     assert (code, err) == (3, f"segreader: {tmp_path}/no/rows.csv.part: No such file or directory. Check the path\n")
 
@@ -157,6 +164,7 @@ FIELDS = {"orders": ["key", "value", "offset", "value.customer", "value.customer
         ('select * from "pa', ['"pay-ments"']),
         (".plan select * from or", ["orders"]),
         (".export a.csv select * from or", ["orders"]),
+        (".export 'a b.csv' select * from or", ["orders"]),
         (".export a.csv", []),
         ("select * from orders where off", ['"offset"']),
         ("select value.cust", []),

@@ -33,6 +33,7 @@ _OF_TABLE: Final = re.compile(r"(?i)\b(?:from|join|pivot|describe|summarize|tabl
 _TABLES: Final = re.compile(
     r'(?i)\b(?:from|join|pivot|describe|summarize|table|,)\s+("[^"]+"|[\w$]+)(?:\s+(?:as\s+)?("[^"]+"|\w+))?'
 )
+_FILE_AND_QUERY: Final = re.compile(r"""\s*("[^"]+"|'[^']+'|\S+)(?:\s+(.*))?""", re.DOTALL)
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
 _WORDS_OF_SQL: Final = frozenset(("offset", "order", "user", "group", "table", "select", "from", "where", "all"))
 
@@ -67,8 +68,8 @@ def proposals(before: str, topics: Sequence[str], columns: Callable[[str], Seque
                 return _matching(rest.lstrip(), ("on", "off"))
             case ".plan":
                 return proposals(rest, topics, columns)
-            case ".export" if " " in rest.lstrip():
-                return proposals(rest.lstrip().partition(" ")[2], topics, columns)
+            case ".export" if (query := file_and_query(rest)[1]) is not None:
+                return proposals(query, topics, columns)
         return []
     match = (_QUOTED_WORD if before.count('"') % 2 else _WORD).search(before)
     word = "" if match is None else match[0]
@@ -90,6 +91,15 @@ def proposals(before: str, topics: Sequence[str], columns: Callable[[str], Seque
         found += KEYWORDS if word or not rest.strip() else ()
         found += [quoted_name(one) for one in topics] if word else ()
     return _matching(word, found)
+
+
+def file_and_query(text: str) -> tuple[str, str | None]:
+    """What ``.export`` is given: a file, in quotes where its name has spaces, and behind it perhaps a query."""
+    match = _FILE_AND_QUERY.fullmatch(text)
+    if match is None:
+        return "", None
+    file, query = match.groups()
+    return file[1:-1] if file[0] in "'\"" and file[-1] == file[0] else file, query
 
 
 def _tables_in(text: str, topics: Sequence[str]) -> dict[str, str]:

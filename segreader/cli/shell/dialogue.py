@@ -11,7 +11,7 @@ from typing import Final
 
 from segreader.cli.exit_codes import ExitCode, describe
 from segreader.cli.output import say, stdout
-from segreader.cli.shell.completion import COMMANDS, MODES
+from segreader.cli.shell.completion import COMMANDS, MODES, file_and_query
 from segreader.cli.shell.session import RowForm, SqlSession
 from segreader.cli.sql_statements import Statement, StatementKind, is_complete
 from segreader.cli.table import ByteUnit, Screen, TableColumn, number, print_facts, print_table
@@ -128,16 +128,16 @@ class Dialogue:
         print_table([TableColumn(title) for title in titles], rows)
 
     def _export(self, rest: str) -> None:
-        path, _, query = rest.partition(" ")
+        path, query = file_and_query(rest)
         form = _FORMATS.get(os.path.splitext(path)[1].lower())
         if form is None:
             raise OptionError(
                 "the file's name does not say its format",
                 found=path or "nothing",
                 expected=", ".join(_FORMATS),
-                hint="Write it as in .export rows.csv SELECT …",
+                hint='Write it as in .export rows.csv SELECT … or .export "my rows.csv" SELECT …',
             )
-        statements = self.session.split(_one(query, "QUERY", ".export"))
+        statements = self.session.split(_one(query or "", "QUERY", ".export"))
         if len(statements) != 1 or statements[0].kind is StatementKind.EXPLAIN:
             raise OptionError("not a query to export", expected="one SELECT, FROM or PIVOT")
         part = f"{path}.part"
