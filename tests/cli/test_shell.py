@@ -54,6 +54,7 @@ def test_topics_and_their_columns_are_shown(shell: Shell) -> None:
     assert shell(".tables\n")[1] == out
     rows = {row["topic"]: row for row in map(json.loads, out.splitlines())}
     assert code == 0
+    topic_id = rows["multi"].pop("topic_id")
     assert rows["multi"] == {"topic": "multi", "partitions": 4, "segments": 12, "size": 1708699}
     shown = shell(".topics\n", "-o", "table")[1].splitlines()
     assert shown[0].split() == ["topic", "partitions", "segments", "size", "(KiB)"]
@@ -62,8 +63,19 @@ def test_topics_and_their_columns_are_shown(shell: Shell) -> None:
     assert ["multi", "offset", "BIGINT"] in [line.split() for line in schema]
     columns = [json.loads(line) for line in shell(".schema multi\n")[1].splitlines()]
     assert {"table": "multi", "column": "offset", "type": "BIGINT"} in columns
+    assert f"multi,{topic_id},4,12,1708699" in shell(".mode csv\n.topics\n")[1].splitlines()
+    assert shell(".mode csv\n.schema multi\n")[1].startswith("table,column,type\nmulti,")
+    assert json.loads(shell(".mode json\n.schema multi\n")[1]) == columns
     every = shell(".schema\n")[1].splitlines()
     assert {json.loads(line)["table"] for line in every} >= {"multi", "nulls"}
+
+
+def test_topics_of_one_name_are_shown_with_their_ids(shell: Shell) -> None:
+    rows = [json.loads(line) for line in shell(".topics\n")[1].splitlines()]
+    ids = {row["topic_id"] for row in rows if row["topic"] == "recreated"}
+    shown = shell(".topics\n", "-o", "table")[1].splitlines()
+    assert len(ids) == 2
+    assert {line.split()[1] for line in shown if line.startswith("recreated ")} == ids
 
 
 def test_a_plan_says_what_a_query_would_read_and_costs(shell: Shell) -> None:

@@ -10,12 +10,13 @@ from contextlib import suppress
 from typing import Final
 
 from segreader.cli.exit_codes import ExitCode, describe
-from segreader.cli.output import say, stdout
+from segreader.cli.output import Row, say, shown_partitions, stdout, write_json_rows
 from segreader.cli.shell.completion import COMMANDS, MODES, file_and_query
 from segreader.cli.shell.session import RowForm, SqlSession
 from segreader.cli.sql_statements import Statement, StatementKind, is_complete
 from segreader.cli.table import ByteUnit, Screen, TableColumn, number, print_facts, print_table
 from segreader.errors import OptionError, SegreaderError
+from segreader.format.rows import csv_cell
 from segreader.storage.signed_url import redact
 
 _FORMATS: Final = {
@@ -100,16 +101,15 @@ class Dialogue:
     def _topics(self) -> None:
         rows = self.session.tables.sizes()
         if self._form.name != "table":
-            from segreader.cli.output import write_json_rows
-
-            write_json_rows(({"topic": name, **known} for name, known in rows), "ndjson")
+            self._print({"topic": name, **known} for name, known in rows)
             return
+        names = shown_partitions((name, known.get("topic_id")) for name, known in rows)
         unit = ByteUnit.of(known.get("size") for _, known in rows)
         print_table(
             (TableColumn("topic"), number("partitions"), number("segments"), number(f"size ({unit.name})")),
             [
                 (name, str(known.get("partitions", "")), str(known.get("segments") or ""), unit.text(known.get("size")))
-                for name, known in rows
+                for name, (_, known) in zip(names, rows, strict=True)
             ],
         )
 
@@ -121,11 +121,19 @@ class Dialogue:
         rows = [(one, column, kind) for one in names for column, kind in alike or self.session.columns_of(one)]
         titles = ("table", "column", "type")
         if self._form.name != "table":
-            from segreader.cli.output import write_json_rows
-
-            write_json_rows((dict(zip(titles, row, strict=True)) for row in rows), "ndjson")
+            self._print(dict(zip(titles, row, strict=True)) for row in rows)
             return
         print_table([TableColumn(title) for title in titles], rows)
+
+    def _print(self, rows: Iterable[Row]) -> None:
+        """Print rows that stand in no table, in the mode of the shell."""
+        if self._form.name != "csv":
+            write_json_rows(rows, self._form.name)
+            return
+        found = list(rows)
+        for line in (*found[:1], *(row.values() for row in found)):
+            cells = ("" if value is None else csv_cell(str(value)) for value in line)
+            stdout().write(f"{','.join(cells)}\n".encode())
 
     def _export(self, rest: str) -> None:
         path, query = file_and_query(rest)

@@ -78,7 +78,10 @@ def sizes_at(arguments: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, A
     with _opened(arguments) as source:
         rows = read_topics(source)
     return [
-        (row.topic, {"partitions": row.partitions, "segments": row.segments, "size": row.size})
+        (
+            row.topic,
+            {"topic_id": row.topic_id, "partitions": row.partitions, "segments": row.segments, "size": row.size},
+        )
         for row in sorted(rows, key=lambda one: one.topic)
     ]
 
