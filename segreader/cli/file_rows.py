@@ -251,8 +251,11 @@ def file_kind(name: str) -> FileKind:
     kind = next((kind for ending, kind in _NAMES.items() if plain.endswith(ending)), None)
     kind = kind or _SUFFIXES.get(plain.rpartition(".")[2])
     if kind is None:
+        known = ", ".join([*(f".{suffix}" for suffix in _SUFFIXES), *_NAMES])
         raise OptionError(
-            "the name does not say what the file holds", found=repr(name), hint="Give it: --kind log, --kind index …"
+            "the name does not say what the file holds",
+            found=repr(name),
+            hint=f"segreader dump knows {known} by name; with --kind log, --kind index … it takes any name",
         )
     return kind
 

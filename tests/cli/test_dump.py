@@ -189,8 +189,29 @@ def test_a_name_that_says_nothing_needs_the_kind(tmp_path: Path, dump: Dump) -> 
 
     code, rows, err = dump(odd)
     assert (code, rows) == (2, [])
-    assert "--kind" in err
+    assert ".log, .checkpoint, .index," in err
+    assert "partition.metadata by name; with --kind" in err
     assert [row["kind"] for row in dump.rows(odd, "--kind", "log", "--records")] == ["batch", "record"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind"),
+    [
+        ("app.log", (), "log, as its name says"),
+        ("app.snapshot", (), "snapshot, as its name says"),
+        ("app.bin", ("--kind", "index"), "index, as --kind says"),
+    ],
+)
+def test_a_file_that_is_something_else_is_said_to_be_read_by_its_name(
+    tmp_path: Path, dump: Dump, name: str, options: tuple[str, ...], kind: str
+) -> None:
+    (tmp_path / name).write_text("started at ten and went well until noon, but then came the rain")
+
+    code, _, err = dump(tmp_path / name, *options)
+
+    assert code == 5
+    assert f"It was read as {kind}: if it is something else, give --kind log, index, timeindex, " in err
+    assert "segreader dump" not in err
 
 
 def test_partition_metadata_and_epochs_are_shown(dump: Dump) -> None:

@@ -164,17 +164,21 @@ class _Rows:
         size = store.size(name)
         base_offset = base_offset_of(plain_name)
         yield {"kind": "file", "file": shown, "type": kind.value, "base_offset": base_offset, "size": size}
-        if kind is FileKind.LOG:
-            key_encoding, value_encoding = self._encodings
-            yield from SegmentRows(
-                store, has_records=self._records, key_encoding=key_encoding, value_encoding=value_encoding
-            ).of(name, size)
-            return
-        data = store.read_ranges(name, [ByteRange(0, size)])[0] if size else b""
         try:
+            if kind is FileKind.LOG:
+                key_encoding, value_encoding = self._encodings
+                yield from SegmentRows(
+                    store, has_records=self._records, key_encoding=key_encoding, value_encoding=value_encoding
+                ).of(name, size)
+                return
+            data = store.read_ranges(name, [ByteRange(0, size)])[0] if size else b""
             yield from side_file_rows(kind, data, base_offset or 0)
         except FormatError as error:
-            raise error.located(source=shown) from error
+            hint = (
+                f"It was read as {kind}, as {'--kind' if self._kind else 'its name'} says: if it is something else, "
+                f"give --kind {', '.join(_KINDS[:-1])} or {_KINDS[-1]}; if it is damaged, read another copy"
+            )
+            raise error.located(source=shown, hint=hint) from error
 
 
 def _place(row: dict[str, Any]) -> str:
