@@ -196,6 +196,27 @@ def test_a_report_that_cannot_be_written_leaves_the_earlier_one(run: Any, bucket
     assert "-o report.html" in err
 
 
+@pytest.mark.parametrize("name", ["report.pdf", "report", "html"])
+def test_a_page_goes_into_a_file_whose_name_says_that_it_is_one(
+    run: Any, bucket: Path, tmp_path: Path, name: str
+) -> None:
+    code, err = run(bucket, "-o", tmp_path / name)
+
+    assert code == ExitCode.USAGE
+    assert f"found {tmp_path}/{name}, expected .html, .htm or .json. Write -o report.html, or -o - for stdout" in err
+    assert not (tmp_path / name).exists()
+    assert run(bucket, "-o", tmp_path / "report.HTM")[0] == ExitCode.OK
+
+
+def test_the_page_goes_to_stdout_where_that_is_wanted(bucket: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    code = main(["report", str(bucket), "-o", "-"])
+    out, err = capfdbinary.readouterr()
+
+    assert code == ExitCode.OK
+    assert out.startswith(b"<!doctype html>")
+    assert err.startswith(b"stdout: 3 topics")
+
+
 def test_a_list_of_urls_has_no_report(run: Any, bucket: Path, tmp_path: Path) -> None:
     (tmp_path / "urls").write_text("https://bucket.s3.amazonaws.com/orders-0/00000000000000000000.log?sig=hunter2\n")
     code, err = run(f"@{tmp_path}/urls", "-o", tmp_path / "report.html")

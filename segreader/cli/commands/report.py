@@ -10,7 +10,7 @@ import click
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import Selection, ahead_options, price_options, selection_options
-from segreader.cli.output import debug_option, progress, say, shown_size
+from segreader.cli.output import debug_option, progress, say, shown_size, stdout
 from segreader.errors import OptionError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Examples:
     "page_file",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Write the page to FILE; with a name that ends in .json, the same facts as JSON.",
+    help="Write the page to FILE.html, or to stdout (-); with a name that ends in .json, the same facts as JSON.",
 )
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False), metavar="FILE", help="Also write the facts as JSON."
@@ -72,6 +72,8 @@ def report(
     """
     if page_file is None and json_file is None:
         raise click.UsageError("Say where the report goes: -o report.html, or --json report.json")
+    if page_file is not None:
+        _require_ending(page_file)
     from segreader.cli.plan_rows import parse_price_options
     from segreader.plan.request import ReadOptions
     from segreader.report.as_json import change_row, changes_since, read_saved, report_row
@@ -112,7 +114,7 @@ def report(
             from segreader.report.page import page_of
 
             _write(name, page_of(made, changes).encode())
-        say(f"{name}: {_summary(made)}")
+        say(f"{'stdout' if name == '-' else name}: {_summary(made)}")
     return ExitCode.FINDINGS if made.has_findings else ExitCode.OK
 
 
@@ -129,12 +131,31 @@ def _number(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
+def _require_ending(name: str) -> None:
+    """Refuse a file whose name says that it holds something else.
+
+    Raises:
+        OptionError: it says what to write.
+    """
+    is_pipe = name == "-" or (os.path.exists(name) and not os.path.isfile(name))
+    if not is_pipe and not name.lower().endswith((".html", ".htm", ".json")):
+        raise OptionError(
+            "the file's name does not say its format",
+            found=name,
+            expected=".html, .htm or .json",
+            hint="Write -o report.html, or -o - for stdout",
+        )
+
+
 def _write(name: str, data: bytes) -> None:
     """Write a file whole or not at all: an earlier one stays until the new one is there.
 
     Raises:
         OptionError: it cannot be written.
     """
+    if name == "-":
+        stdout().write(data)
+        return
     partial = f"{name}.{os.getpid()}.part"
     try:
         if not os.path.exists(name) or os.path.isfile(name):
