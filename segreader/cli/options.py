@@ -681,11 +681,11 @@ def typed_arguments(typed: Mapping[str, Any], topic: str | None, place: Place | 
         own = place.schemas or place.schema_registry
         given |= {} if own is None else learn_subjects(own, topic)
     if message is not None:
-        from segreader.typed.reader_schema import learn
+        from segreader.typed.reader_schema import with_message
 
         if given["value"] is None:
             raise OptionError("--message is of values with Protobuf schemas", hint="Give --schemas or --value-schema")
-        given["value"] = replace(learn(given["value"], topic), message=message)
+        given["value"] = with_message(given["value"], topic, message, given["schema_version"])
     return given
 
 

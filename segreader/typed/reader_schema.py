@@ -88,6 +88,19 @@ def learn_subjects(given: Schemas, topic: str) -> dict[str, SchemaSet]:
     return {side.value: known for side in Side if f"{topic}-{side}" in names}
 
 
+def with_message(given: Schemas, topic: str | None, message: str, version: SchemaVersion = None) -> SchemaSet:
+    """The schemas of a topic whose values are another message than the first one of its file; raises as ``learn``.
+
+    Raises:
+        OptionError: they are not Protobuf.
+    """
+    known = learn(given, topic)
+    form = _chosen(known, _writers(known, Side.VALUE, topic), Side.VALUE, topic, version)[-1].format
+    if form is not SchemaFormat.PROTOBUF:
+        raise OptionError("--message is of values with Protobuf schemas", found=form.value, hint="Leave it out")
+    return replace(known, message=message)
+
+
 def type_of(schema: Schema, message: str | None = None) -> Type:
     """The type of the values that a schema describes.
 

@@ -80,6 +80,8 @@ def test_a_message_chooses_which_values_are_read(capsys: pytest.CaptureFixture[s
     assert [row["value"]["order_id"] for row in rows if isinstance(row["value"], dict)] == wanted
     assert main(["cat", str(REMOTE), "orders-protobuf", "--message", "example.Order"]) == 2
     assert "--message is of values with Protobuf schemas" in capsys.readouterr().err
+    assert main([*CAT, "--message", "example.Order"]) == 2
+    assert "--message is of values with Protobuf schemas; found avro. Leave it out" in capsys.readouterr().err
 
 
 def test_csv_has_typed_values_as_json(capsys: pytest.CaptureFixture[str]) -> None:

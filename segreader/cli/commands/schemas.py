@@ -233,6 +233,7 @@ def list_uses(
     """
     from segreader.scans import scan
     from segreader.schemas.schema_uses import SchemaCounter, UseKind
+    from segreader.typed.schema import SchemaFormat
 
     if known is not None and schema_registry is not None:
         raise click.UsageError("--schemas and --schema-registry both say where schemas come from. Leave one out")
@@ -253,6 +254,10 @@ def list_uses(
         is_whole = _tell(found)
     for note in survey.notes:
         say(f"note: {note}")
+    if message is not None and not any(
+        one.schema and one.schema.format is SchemaFormat.PROTOBUF for one in survey.uses
+    ):
+        say("note: --message has no effect: no schema that is known of these values is Protobuf")
     print_rows(map(_row, survey.uses), form, _print_table)
     is_known = all(
         one.kind is UseKind.NULL or (one.kind is UseKind.SCHEMA and (given is None or one.schema is not None))
