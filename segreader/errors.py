@@ -48,6 +48,15 @@ def nearest_hint(name: str, known: Iterable[str]) -> str | None:
     return f"Did you mean {' or '.join(close)}?" if close else None
 
 
+def shown_count(number: int, one: str, many: str | None = None) -> str:
+    """A number of things for people: one thing, two things.
+
+    Args:
+        many: the words for another number than one, where these are not ``one`` and an s.
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 VARIABLES_HINT: Final = "docs/reference/environment.md lists what it may be"
 """For errors about an environment variable: no ``--help`` has these."""
 

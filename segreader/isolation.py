@@ -15,6 +15,7 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Any, Final, Protocol
 
+from segreader.errors import shown_count
 from segreader.format.index_files import AbortedTransaction
 
 
@@ -68,7 +69,7 @@ class AbortedTransactions:
         return hash(tuple(column.tobytes() for column in self._columns))
 
     def __repr__(self) -> str:
-        return f"<{len(self)} aborted transactions>"
+        return f"<{shown_count(len(self), 'aborted transaction')}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AbortedTransactions.from_bytes, (self.to_bytes(),)

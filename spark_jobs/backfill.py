@@ -28,7 +28,7 @@ from segreader.backfill.task import Destination
 from segreader.cli.exit_codes import ExitCode, describe
 from segreader.cli.options import complete_by
 from segreader.cli.plan_rows import read_prices
-from segreader.errors import ObjectNotFoundError, OptionError, install_hint
+from segreader.errors import ObjectNotFoundError, OptionError, install_hint, shown_count
 from segreader.isolation import IsolationLevel
 from segreader.plan.cost import estimate, parse_prices
 from segreader.plan.split import ReadPlan
@@ -285,7 +285,7 @@ def _engine(given: dict[str, Any]) -> Iterator[Engine]:
                     session = stack.enter_context(job_session("segreader backfill", master=given["master"]))
                     stack.enter_context(explained(session))
                     click.echo(f"Spark started in {shown_seconds(time.monotonic() - began)}", err=True)
-                text = f"segreader: {len(one.pending):,} splits of {one.plan.location}"
+                text = f"segreader: {shown_count(len(one.pending), 'split')} of {one.plan.location}"
                 return SparkRunner(session.spark, text)
 
             yield start
@@ -301,7 +301,9 @@ def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str
         _tell_plan(plan)
     if before:
         whole = "" if one.pending or job.table is not None else "; --force does all of it anew"
-        click.echo(f"{before:,} of {len(plan.splits):,} splits are done already{whole}", err=True)
+        click.echo(
+            f"{before:,} of {shown_count(len(plan.splits), 'split is', 'splits are')} done already{whole}", err=True
+        )
     entries = one.entries
     if one.pending or len(one.committed) < len(plan.splits) * (job.table is not None):
         runner = engine(one)
@@ -337,7 +339,9 @@ def _compact(given: dict[str, Any]) -> int:
             hint="Name one that a backfill has written",
         )
     done = table.compact(parse_size(given["file_bytes"], "--file-bytes"))
-    joined = f"{done.files_before:,} small files joined into {done.files_after:,} of {shown_bytes(done.size)}"
+    joined = (
+        f"{shown_count(done.files_before, 'small file')} joined into {done.files_after:,} of {shown_bytes(done.size)}"
+    )
     click.echo(f"{table.name}: {joined if done.files_after else 'no small files to join'}")
     return ExitCode.OK
 
@@ -413,9 +417,13 @@ def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
         )
     repeated = {key: records - different for key, (records, different) in counts.items() if records > different}
     records = sum(records for records, _ in counts.values())
-    click.echo(f"wrote    {records:,} records of {len(plan.partitions):,} partitions to {given['table'] or path}")
+    partitions = shown_count(len(plan.partitions), "partition")
+    click.echo(f"wrote    {shown_count(records, 'record')} of {partitions} to {given['table'] or path}")
     click.echo(f"next     {json.dumps(plan.next_offsets)}")
-    twice = [f"{topic}-{number}: {count:,} records are there twice" for (topic, number), count in repeated.items()]
+    twice = [
+        f"{topic}-{number}: {shown_count(count, 'record is', 'records are')} there twice"
+        for (topic, number), count in repeated.items()
+    ]
     return _ending([*complete(plan, {}).losses, *twice])
 
 

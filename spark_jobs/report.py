@@ -22,7 +22,7 @@ from segreader.backfill.done import DoneEntry, read_done
 from segreader.backfill.job_plan import JobPlan
 from segreader.backfill.output import DONE, OutputLayout, done_name
 from segreader.backfill.report import Completeness, PartitionCoverage
-from segreader.errors import SegreaderError
+from segreader.errors import SegreaderError, shown_count
 from segreader.plan.cost import CostEstimate
 from segreader.storage.target.store import TargetStore
 
@@ -386,7 +386,10 @@ class ProgressWatch:
             self._seen.popleft()
         (began, before, few), (last, done, many) = self._seen[0], self._seen[-1]
         to_come = len(self._plan.splits) - many
-        parts = [f"{many:,} of {len(self._plan.splits):,} splits", f"{shown_bytes(done)} of {shown_bytes(total)}"]
+        parts = [
+            f"{many:,} of {shown_count(len(self._plan.splits), 'split')}",
+            f"{shown_bytes(done)} of {shown_bytes(total)}",
+        ]
         if not to_come:
             ends = ["finishing"]
         elif many > few and last > began and (len(self._seen) > 2 or many >= _TELLING * len(self._plan.splits)):
@@ -443,11 +446,6 @@ def shown_bytes(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
         number /= 1024
     return f"{number:.1f} TiB"
-
-
-def shown_count(number: int, noun: str) -> str:
-    """A number of things for people: one thing, two things."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def shown_seconds(seconds: float) -> str:

@@ -16,7 +16,7 @@ import click
 from segreader.backfill.task import Destination
 from segreader.backfill.verify import DDL, SplitVerdict, Verification, VerifyTask, read_output
 from segreader.cli.exit_codes import ExitCode
-from segreader.errors import ObjectNotFoundError, OptionError, install_hint
+from segreader.errors import ObjectNotFoundError, OptionError, install_hint, shown_count
 from segreader.plan.request import ReadOptions
 from spark_jobs.backfill_request import (
     absolute,
@@ -27,7 +27,7 @@ from spark_jobs.backfill_request import (
     verified_table_flags,
 )
 from spark_jobs.command_line import engine_flag, master_flag, require_report_place, run, takes_spark
-from spark_jobs.report import shown_bytes, shown_count
+from spark_jobs.report import shown_bytes
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -143,7 +143,7 @@ def _with_spark(tasks: Sequence[VerifyTask], master: str | None, url: str) -> tu
     verdicts: list[SplitVerdict] = []
     with job_session("segreader verify", master=master) as session, explained(session):
         for task in filter(len, tasks):
-            text = f"segreader: verify {len(task):,} splits of {url}"
+            text = f"segreader: verify {shown_count(len(task), 'split')} of {url}"
             rows = map_indexes(session.spark, task.__call__, len(task), DDL, text).collect()
             verdicts += [SplitVerdict.from_json(json.loads(row["verdict"])) for row in rows]
     return tuple(verdicts)

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from segreader import errors
-from segreader.errors import PACKAGES, CorruptBatchError, ObjectNotFoundError, SegreaderError, install_hint
+from segreader.errors import (
+    PACKAGES,
+    CorruptBatchError,
+    ObjectNotFoundError,
+    SegreaderError,
+    install_hint,
+    shown_count,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,6 +36,11 @@ def test_the_text_says_what_where_and_what_to_do() -> None:
         "the CRC is wrong", source="a.log", position=81920, base_offset=4711, found="9f", expected="11", hint="Fetch it"
     )
     assert str(error) == "a.log: the CRC is wrong; found 9f, expected 11 (byte 81920, base offset 4711). Fetch it"
+
+
+def test_a_number_of_things_is_said_as_people_say_it() -> None:
+    assert [shown_count(number, "record") for number in (0, 1, 1200)] == ["0 records", "1 record", "1,200 records"]
+    assert [shown_count(number, "entry is", "entries are") for number in (1, 2)] == ["1 entry is", "2 entries are"]
 
 
 def test_a_layer_that_knows_more_fills_in_only_what_is_missing() -> None:

@@ -112,7 +112,7 @@ def test_the_tail_of_an_active_segment_is_noted_and_that_of_a_finished_one_refus
     scan = segreader.scan(tmp_path / "live")
     assert values(scan) == [b"a"]
     assert len(scan.metrics.notes) == 1
-    assert f"{len(tail)} bytes" in scan.metrics.notes[0]
+    assert f"{len(tail):,} bytes" in scan.metrics.notes[0]
     write_local_tiered(tmp_path / "tier", "orders", [built])
     seen = []
     with pytest.raises(TruncatedError, match="fetch the segment again") as caught:
@@ -397,7 +397,7 @@ def test_a_wrong_place_says_what_was_seen(tmp_path: Path, tiered: Path) -> None:
         segreader.scan("")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "readme.txt").write_text("hello")
-    with pytest.raises(UnknownLayoutError, match=r"1 files in 1 directories: other/readme\.txt"):
+    with pytest.raises(UnknownLayoutError, match=r"1 file in 1 directory: other/readme\.txt"):
         segreader.scan(tmp_path / "other").plan()
 
 

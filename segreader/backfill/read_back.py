@@ -17,7 +17,7 @@ from segreader.backfill.done import DoneEntry
 from segreader.backfill.lake.table import LakeTable
 from segreader.backfill.output import OutputOptions, split_of_file
 from segreader.backfill.writer import Values, WrittenFile, parted
-from segreader.errors import ObjectNotFoundError, SegreaderError
+from segreader.errors import ObjectNotFoundError, SegreaderError, shown_count
 from segreader.storage.cancellation import left_alone
 from segreader.storage.target.store import TargetStore
 from segreader.values import dataclass
@@ -69,7 +69,7 @@ class OffsetRuns:
 
     def __str__(self) -> str:
         shown = [str(first) if first == last else f"{first}-{last}" for first, last in self.runs]
-        return f"offsets {', '.join(shown)}" + (f" and {self.more} more runs" if self.more else "")
+        return f"offsets {', '.join(shown)}" + (f" and {shown_count(self.more, 'more run')}" if self.more else "")
 
     def _add_run(self, first: int, last: int) -> None:
         follows = self._last is not None and first == self._last + 1
@@ -167,7 +167,7 @@ class TableRecords:
         except SegreaderError:
             raise
         except (pa.ArrowException, OSError, ValueError) as error:
-            of = f"{rows} of {entry.records} records of {entry.split}"
+            of = f"{rows} of {shown_count(entry.records, 'record')} of {entry.split}"
             self._find(f"cannot be read after {of}: {_first_line(error)}")
 
     def _find(self, text: str) -> None:
@@ -237,7 +237,7 @@ class SplitFiles:
             with left_alone():
                 data = self.target.read(file.name)
         except ObjectNotFoundError:
-            self._find("file", file.name, f"is not there: {file.rows} records of {self.entry.split}")
+            self._find("file", file.name, f"is not there: {shown_count(file.rows, 'record')} of {self.entry.split}")
             return
         if len(data) != file.size:
             self._find("file", file.name, f"has {len(data)} bytes, expected {file.size}")
@@ -263,10 +263,14 @@ class SplitFiles:
                 seen |= {values for values, _ in parted(batch, self.output.split_by)}
                 yield self._whole(batch)
         except (pa.ArrowException, OSError, ValueError) as error:  # names of columns are decoded, too
-            self._find("file", file.name, f"cannot be read after {rows} of {file.rows} records: {_first_line(error)}")
+            self._find(
+                "file",
+                file.name,
+                f"cannot be read after {rows} of {shown_count(file.rows, 'record')}: {_first_line(error)}",
+            )
             return
         if rows != file.rows:
-            self._find("file", file.name, f"has {rows} records, expected {file.rows}")
+            self._find("file", file.name, f"has {shown_count(rows, 'record')}, expected {file.rows:,}")
         elif rows and (first, last) != (file.first_offset, file.last_offset):
             expected = f"{file.first_offset} to {file.last_offset}"
             self._find("file", file.name, f"has offsets {first} to {last}, expected {expected}")

@@ -10,6 +10,7 @@ from typing import Any
 from segreader.backfill.done import DoneEntry
 from segreader.backfill.job_plan import JobPlan
 from segreader.backfill.job_splits import LostOffsets, PartitionRange, without_lost
+from segreader.errors import shown_count
 from segreader.values import dataclass
 
 
@@ -79,7 +80,11 @@ class Completeness:
             for one in self.partitions
             for text in (
                 *(lost.text for lost in one.lost),
-                *([f"{one.undecodable:,} keys or values are undecodable"] if one.undecodable else []),
+                *(
+                    [shown_count(one.undecodable, "key or value is undecodable", "keys or values are undecodable")]
+                    if one.undecodable
+                    else []
+                ),
             )
         )
 
@@ -183,7 +188,9 @@ def _contradictions(entry: DoneEntry) -> list[str]:
     in_files = sum(file.rows for file in entry.files)
     wrong = []
     if in_files != entry.records:
-        wrong.append(f"{entry.split}: {entry.records} records are done, and {in_files} in its files")
+        wrong.append(
+            f"{entry.split}: {shown_count(entry.records, 'record is', 'records are')} done, and {in_files} in its files"
+        )
     if entry.holes < 0:
         wrong.append(f"{entry.split}: more records than offsets")
     if any(not entry.start <= file.first_offset <= file.last_offset < entry.stop for file in entry.files):

@@ -45,6 +45,7 @@ from segreader.errors import (
     ObjectNotFoundError,
     OffsetOutOfRangeError,
     UndecodableValueError,
+    shown_count,
 )
 from segreader.plan.request import ReadOptions
 from segreader.read.ahead import in_order
@@ -240,10 +241,11 @@ def _round_of_table(
         return OutputRound(plan, {}, False)
     entries, _ = _entries_of(target, plan, findings)
     if lacking := sorted(there - entries.keys()):
-        text = f"has no entry of {len(lacking)} splits that the table has, such as {lacking[0]}"
+        text = f"has no entry of {shown_count(len(lacking), 'split')} that the table has, such as {lacking[0]}"
         findings.append(OutputFinding("manifest", plan_name(plan.round), text))
     if len(there) < len(plan.splits) and reached is not None:
-        text = f"{len(plan.splits) - len(there)} of {len(plan.splits)} splits are not committed: run the job again"
+        splits = shown_count(len(plan.splits), "split is", "splits are")
+        text = f"{len(plan.splits) - len(there)} of {splits} not committed: run the job again"
         findings.append(OutputFinding("coverage", plan_name(plan.round), text))
     return OutputRound(plan, {key: entry for key, entry in entries.items() if key in there}, True)
 
@@ -285,7 +287,7 @@ def _beside(table: LakeTable, plans: Sequence[JobPlan], end: TableEnd | None) ->
             if count:
                 is_lost = low == 0 and (topic, partition) in earlier
                 why = "of rounds whose ledger is lost: they were not checked" if is_lost else "which no round wrote"
-                text = f"has {count:,} records of {topic}-{partition} {where}, {why}"
+                text = f"has {shown_count(count, 'record')} of {topic}-{partition} {where}, {why}"
                 yield OutputFinding("unlisted", table.name, text)
 
 

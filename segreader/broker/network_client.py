@@ -24,7 +24,14 @@ from segreader.broker.rules.fallback import ExtensionMemory
 from segreader.broker.rules.leader import KnownCluster
 from segreader.broker.rules.list_offsets import LatestTold
 from segreader.broker.settings import ClientSettings
-from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError, ProtocolError, SegreaderError
+from segreader.errors import (
+    AuthorizationError,
+    BrokerError,
+    ConnectionFailedError,
+    ProtocolError,
+    SegreaderError,
+    shown_count,
+)
 from segreader.storage.retry import Clock
 from segreader.values import dataclass
 
@@ -392,7 +399,7 @@ def _matched(
         raise ProtocolError(
             f"the answer to {call} is not about the partitions that were asked about",
             source=str(lent.address),
-            found=f"{len(told)} partitions, {len(wanted & by_place.keys())} of them asked about",
+            found=f"{shown_count(len(told), 'partition')}, {len(wanted & by_place.keys())} of them asked about",
             expected=len(wanted),
         )
     yield from (Reply(each, by_place[each.topic, each.partition], call.version) for each in asked)

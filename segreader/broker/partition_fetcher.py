@@ -31,7 +31,7 @@ from segreader.broker.rules.fallback import RemoteReads, RemoteStep
 from segreader.broker.rules.preferred_replica import KnownEnds
 from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
 from segreader.broker.settings import ClientSettings
-from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError
+from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError, shown_count
 from segreader.isolation import IsolationLevel
 from segreader.values import dataclass
 
@@ -106,7 +106,8 @@ class _FetchChannel:
             raise ProtocolError(
                 f"the answer to {sent.pending.call} is not about the partition that was asked for",
                 source=self.peer,
-                found=f"{len(answer.partitions)} partitions, the first {told.topic or told.topic_id}-{told.partition}",
+                found=f"{shown_count(len(answer.partitions), 'partition')}, "
+                f"the first {told.topic or told.topic_id}-{told.partition}",
                 expected=f"{asked.topic} ({asked.topic_id})-{asked.partition}",
             )
         self._give_back()

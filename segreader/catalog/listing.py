@@ -33,6 +33,7 @@ from segreader.errors import (
     PlanError,
     UnknownLayoutError,
     nearest_hint,
+    shown_count,
 )
 from segreader.format.batch import COMMON_SIZE, check_common
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
@@ -257,11 +258,12 @@ def _read_directory(level: Iterable[ObjectInfo], path: str, *, is_partition: boo
 def _unknown(source: str, seen: _Seen, layouts: Sequence[Layout]) -> UnknownLayoutError:
     tried = ", ".join(layout.name for layout in layouts)
     shown = ", ".join(seen.names[:3])
+    directories = shown_count(seen.directories, "directory", "directories")
     near = next((name for name, trace in _TRACES if any(map(trace.search, seen.names))), None)
     return UnknownLayoutError(
         "no segments here",
         source=source,
-        found=f"{seen.files} files in {seen.directories} directories: {shown}" if seen.names else "no files",
+        found=f"{shown_count(seen.files, 'file')} in {directories}: {shown}" if seen.names else "no files",
         expected=f"one of the layouts {tried}",
         hint=(
             f"The names are nearest to {near}: see docs/reference/layouts/{near}.md for where it expects them"

@@ -22,6 +22,7 @@ from segreader.errors import (
     SegmentGapError,
     TruncatedError,
     UnsupportedMagicError,
+    shown_count,
 )
 from segreader.format.batch import CONTROL_FLAG
 from segreader.format.columns import (
@@ -259,12 +260,14 @@ class _MetadataPartitionReader(MetadataBatches):
                 "a log of the remote log metadata topic ends inside a batch, and another one follows",
                 position=answer.position,
                 base_offset=answer.base_offset,
-                found=f"{answer.trailing_bytes} bytes after the last whole batch",
+                found=f"{shown_count(answer.trailing_bytes, 'byte')} after the last whole batch",
                 hint="The copy is incomplete: copy the directory again",
             )
         if answer.tail is not Tail.END:
             what = "ends inside a batch" if answer.tail is Tail.CUT else "ends in zeros"
-            self._metadata.notes.append(f"{source}: {what}: {answer.trailing_bytes} bytes after byte {answer.position}")
+            self._metadata.notes.append(
+                f"{source}: {what}: {shown_count(answer.trailing_bytes, 'byte')} after byte {answer.position}"
+            )
 
 
 def _values(columns: ColumnBuffers) -> Iterable[bytes | None]:

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from segreader.errors import shown_count
 from segreader.format.rows import ENCODINGS
 
 if TYPE_CHECKING:
@@ -375,7 +376,11 @@ class _Bar:
         parts = [f"{shown_size(done)} of {shown_size(whole)}" if self._limit is None else shown_size(done)]
         parts.append(f"{self._bytes.per_second / (1 << 20):,.1f} MiB/s")
         if records is not None:
-            parts.append(f"{records:,} records" if self._limit is None else f"{records:,} of {self._limit:,} records")
+            parts.append(
+                shown_count(records, "record")
+                if self._limit is None
+                else f"{records:,} of {shown_count(self._limit, 'record')}"
+            )
         if self._is_over:
             parts.append(f"in {shown_duration(self._clock() - self._began)}")
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from segreader.cli.output import printable, shown_partitions, shown_size
 from segreader.cli.table import ByteUnit, Cell, Marked, Screen, TableColumn, fixed, number, print_facts, print_table
-from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError
+from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError, shown_count
 
 if TYPE_CHECKING:
     from segreader.plan.cost import CostEstimate, PriceTable
@@ -281,7 +281,7 @@ def _print_partitions(
             for gap in gaps[partition][:_SHOWN]
         ]
         if len(gaps[partition]) > _SHOWN:
-            more = f"{len(gaps[partition]) - _SHOWN} more gaps; -o json has all"
+            more = f"{shown_count(len(gaps[partition]) - _SHOWN, 'more gap')}; -o json has all"
             rows.append((name, "", "", "", "", Marked(more, "red")))
     total = (f"{len(partitions):,} partitions", f"{len(decided.splits):,}", unit.text(sum(sizes.values())))
     print_table(
@@ -326,7 +326,7 @@ def _print_parts(screen: Screen, decided: LivePlan) -> None:
         screen=screen,
     )
     if len(decided.parts) > _PARTS:
-        screen.line(f"{len(decided.parts) - _PARTS} more parts; -o json has all")
+        screen.line(f"{shown_count(len(decided.parts) - _PARTS, 'more part')}; -o json has all")
 
 
 def _print_splits(screen: Screen, splits: Sequence[Split]) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from segreader.cli.file_rows import FileKind, codec_name, pieces_of, side_file_rows
-from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError
+from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, shown_count
 from segreader.format.batch import CRC_START, HEADER_SIZE, RecordBatchHeader, crc32c
 from segreader.format.compression import Decompressor
 from segreader.format.message_set import MessageHeader, iter_messages
@@ -286,7 +286,7 @@ class LogSummary:
         if done.tail is Tail.END:
             return
         what = "ends inside a batch" if done.tail is Tail.CUT else "ends in zeros"
-        text = f"{source}: the segment {what}: {done.trailing_bytes} bytes after byte {done.position}"
+        text = f"{source}: the segment {what}: {shown_count(done.trailing_bytes, 'byte')} after byte {done.position}"
         if segment.is_active:
             self._notes.append(text)
         else:

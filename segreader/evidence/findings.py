@@ -15,6 +15,7 @@ from segreader.errors import (
     SegreaderError,
     UnsupportedCodecError,
     UnsupportedMagicError,
+    shown_count,
 )
 from segreader.evidence.rules import RULES, Code, Severity
 from segreader.plan.request import Policy
@@ -169,7 +170,8 @@ def notes_of_many(found: Sequence[Findings]) -> list[str]:
     """What a plan says of defects that take no records away: of the first objects, and how many more there are."""
     notes = [note for one in found[:MOST_NAMED] for note in one.settle(Policy.SKIP)]
     if len(found) > MOST_NAMED:
-        notes.append(f"{len(found) - MOST_NAMED} more objects here have such defects: segreader verify names them")
+        more = shown_count(len(found) - MOST_NAMED, "more object here has", "more objects here have")
+        notes.append(f"{more} such defects: segreader verify names them")
     return notes
 
 

@@ -12,7 +12,7 @@ from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionPlace
 from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata
-from segreader.errors import SegreaderError
+from segreader.errors import SegreaderError, shown_count
 from segreader.evidence.findings import Findings
 from segreader.evidence.rules import Code
 from segreader.plan.lineage import ResolvedLog
@@ -278,7 +278,9 @@ class MetadataAudit:
         """Note what the metadata topic says of the sets of files, and of those that are not there at all."""
         log, found = self._log, self._found
         if self._is_gone and log.segments:
-            text = f"{len(log.segments)} segments are here, and {len(self._deleted)} were deleted: all there were"
+            left = shown_count(len(log.segments), "segment is", "segments are")
+            deleted = shown_count(len(self._deleted), "was", "were")
+            text = f"{left} here, and {deleted} deleted: all there were"
             found.add(Code.DELETED_TOPIC_LEFT, self._place.prefixes[0], text)
         for segment in log.segments:
             self._check_segment(segment)

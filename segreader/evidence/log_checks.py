@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from typing import Final
 
 from segreader.catalog.listing import read_file
-from segreader.errors import CorruptIndexError, FormatError, ObjectNotFoundError, SegreaderError
+from segreader.errors import CorruptIndexError, FormatError, ObjectNotFoundError, SegreaderError, shown_count
 from segreader.evidence.findings import Findings
 from segreader.evidence.rules import Code
 from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
@@ -54,14 +54,14 @@ def check_offset_index(found: Findings, data: bytes, name: str, segment: Segment
         found.add(
             Code.OFFSET_INDEX_NOT_RISING,
             name,
-            f"{index.trailing_bytes} bytes follow {len(index)} entries that rise, in offset and position",
+            f"{index.trailing_bytes} bytes follow {_rising(index)}, in offset and position",
             position=len(index) * index.entry_size,
         )
     elif index.zero_tail and not segment.is_active:
         found.add(
             Code.OFFSET_INDEX_ZERO_TAIL,
             name,
-            f"{index.zero_tail} bytes of zeros follow {len(index)} entries",
+            f"{index.zero_tail} bytes of zeros follow {shown_count(len(index), 'entry', 'entries')}",
             position=len(index) * index.entry_size,
         )
     inside = sum(position < segment.log_size for position in index.entry_positions)
@@ -78,6 +78,10 @@ def check_offset_index(found: Findings, data: bytes, name: str, segment: Segment
     )
 
 
+def _rising(index: OffsetIndex | TimeIndex) -> str:
+    return shown_count(len(index), "entry that rises", "entries that rise")
+
+
 def check_time_index(found: Findings, data: bytes, name: str, segment: Segment) -> TimeIndex:
     """Note what the file itself shows; returns the entries that rise."""
     if extra := len(data) % TIME_ENTRY_SIZE:
@@ -91,10 +95,10 @@ def check_time_index(found: Findings, data: bytes, name: str, segment: Segment) 
     index = parse_time_index(data, segment.base_offset)
     position = len(index) * TIME_ENTRY_SIZE
     if index.trailing_bytes:
-        text = f"{index.trailing_bytes} bytes follow {len(index)} entries that rise, in time and offset"
+        text = f"{index.trailing_bytes} bytes follow {_rising(index)}, in time and offset"
         found.add(Code.TIME_INDEX_NOT_RISING, name, text, position=position)
     elif index.zero_tail and not segment.is_active:
-        text = f"{index.zero_tail} bytes of zeros follow {len(index)} entries"
+        text = f"{index.zero_tail} bytes of zeros follow {shown_count(len(index), 'entry', 'entries')}"
         found.add(Code.TIME_INDEX_ZERO_TAIL, name, text, position=position)
     return index
 
@@ -341,7 +345,8 @@ def check_tail(
         else:
             found.add_error(tail, segment.files.log)
         return
-    text = f"{tail.trailing_bytes} bytes follow the last whole batch, which ends with offset {end}"
+    trailing = shown_count(tail.trailing_bytes, "byte follows", "bytes follow")
+    text = f"{trailing} the last whole batch, which ends with offset {end}"
     if segment.is_active:
         code = Code.ACTIVE_TAIL
     elif tail.tail is Tail.ZERO and (is_whole or tail.trailing_bytes >= 8):  # fewer may begin an offset

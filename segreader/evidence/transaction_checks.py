@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from segreader.errors import CorruptIndexError
+from segreader.errors import CorruptIndexError, shown_count
 from segreader.evidence.findings import Findings
 from segreader.evidence.rules import Code
 from segreader.format.checkpoints import ProducerSnapshot, parse_producer_snapshot
@@ -154,7 +154,7 @@ def check_snapshot(found: Findings, data: bytes, name: str, limit: int | None) -
         found.add_error(error, name, code=_snapshot_code(data))
         return None
     if snapshot.trailing_bytes:
-        text = f"{snapshot.trailing_bytes} bytes follow {len(snapshot)} entries"
+        text = f"{snapshot.trailing_bytes} bytes follow {shown_count(len(snapshot), 'entry', 'entries')}"
         found.add(Code.SNAPSHOT_TRAILING_BYTES, name, text, position=len(data) - snapshot.trailing_bytes)
     for entry in snapshot:
         newest = max(entry.last_offset, entry.current_txn_first_offset or -1)
@@ -232,9 +232,11 @@ class MarkerAudit:
 
         if hidden or self._undecided:
             start, stop = self._skipped[0]
-            left_out = [f"{len(hidden)} rows whose markers would be there"] * bool(hidden)
+            rows = shown_count(len(hidden), "row whose marker", "rows whose markers")
+            left_out = [f"{rows} would be there"] * bool(hidden)
             left_out += [f"transactions of producers {_some(self._undecided)} open there"] * bool(self._undecided)
-            text = f"{len(self._skipped)} gaps between batches, the first at offsets {start}-{stop - 1}; not checked: "
+            gaps = shown_count(len(self._skipped), "gap")
+            text = f"{gaps} between batches, the first at offsets {start}-{stop - 1}; not checked: "
             self._found.add(Code.UNCHECKED, self._name, text + ", ".join(left_out), offset=start)
 
     def compare_snapshot(self, snapshot: ProducerSnapshot, name: str) -> None:

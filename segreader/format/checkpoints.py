@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from segreader.errors import CorruptIndexError
+from segreader.errors import CorruptIndexError, shown_count
 from segreader.format.batch import crc32c
 from segreader.ranges import OffsetRange
 from segreader.values import dataclass
@@ -114,7 +114,7 @@ def _parsed(data: bytes) -> LeaderEpochs:
     if len(entries) != (count := _parse_number(lines[1], 2, _MAX_INT)):
         raise CorruptIndexError(
             "a leader-epoch checkpoint has not the entries it counts",
-            found=f"{len(entries)} entries",
+            found=shown_count(len(entries), "entry", "entries"),
             expected=f"{count}",
         )
     try:

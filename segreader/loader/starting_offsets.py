@@ -18,6 +18,7 @@ from segreader.errors import (
     OptionError,
     RecreatedTopicError,
     TruncatedLogError,
+    shown_count,
 )
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster, KafkaCluster
@@ -158,7 +159,7 @@ def _check_topic(cluster: Cluster, topic: str, positions: Sequence[Position]) ->
         raise ObjectNotFoundError(
             f"the cluster's topic {topic} has no partition {', '.join(map(str, missing))}",
             source=cluster.shown,
-            found=f"{len(numbers)} partitions",
+            found=shown_count(len(numbers), "partition"),
             hint="Topics never lose partitions: it is another topic, or another cluster",
         )
     bounds = read_bounds(cluster, topic, numbers)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from segreader.errors import OffsetOutOfRangeError
+from segreader.errors import OffsetOutOfRangeError, shown_count
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.cut import Cutting, SplitOffsets
@@ -187,7 +187,7 @@ class LivePlan(ReadPlan):
 
     def __str__(self) -> str:
         """What is read of each partition and from where, and where it ends, a line each."""
-        lines = [f"{self.location}: {len(self.parts)} parts"]
+        lines = [f"{self.location}: {shown_count(len(self.parts), 'part')}"]
         ends = {end.partition: end for end in self.ends}
         for one in self.partitions_asked:
             seam = one.seam

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Collection
 from typing import Final
 
+from segreader.errors import shown_count
 from segreader.values import dataclass
 
 _SEED: Final = 0x9747B28C
@@ -79,7 +80,7 @@ class KeyPartition:
     @property
     def text(self) -> str:
         """What is read, and what that leaves out, for people."""
-        counted = f"{self.partitions} partition" + ("" if self.partitions == 1 else "s")
+        counted = shown_count(self.partitions, "partition")
         if not self.is_counted:
             missing = self.partitions - len(self.seen)
             lacking = f", {missing} of them without segments here" if missing else ", by its segments"

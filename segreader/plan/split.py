@@ -8,7 +8,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final, overload
 
-from segreader.errors import FormatError
+from segreader.errors import FormatError, shown_count
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import DropReason
 from segreader.ranges import ByteRange, OffsetRange
@@ -300,11 +300,15 @@ class ReadPlan:
         for split in self.splits:
             splits[split.partition] += 1
             sizes[split.partition] += split.positions.size
-        lines = [f"{self.location}: {len(self.splits)} splits, {self.size} bytes"]
-        lines += [f"  {end.text}; {splits[end.partition]} splits, {sizes[end.partition]} bytes" for end in self.ends]
+        lines = [f"{self.location}: {shown_count(len(self.splits), 'split')}, {self.size} bytes"]
+        lines += [
+            f"  {end.text}; {shown_count(splits[end.partition], 'split')}, {sizes[end.partition]} bytes"
+            for end in self.ends
+        ]
         lines += [f"  missing: {gap.text}" for gap in self.gaps]
         if self.dropped:
-            lines.append(f"  {len(self.dropped)} parts of segments hold nothing of the live log")
+            parts = shown_count(len(self.dropped), "part of a segment holds", "parts of segments hold")
+            lines.append(f"  {parts} nothing of the live log")
         return "\n".join(lines)
 
     @property

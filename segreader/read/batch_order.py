@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from operator import gt
 from typing import NamedTuple
 
-from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, TruncatedError
+from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, TruncatedError, shown_count
 from segreader.format.batch import COMMON_SIZE, DELETE_HORIZON_FLAG, check_common
 from segreader.format.columns import TABLE_WIDTH, Decision, RunSummary, Table
 from segreader.format.index_files import is_beside
@@ -161,7 +161,7 @@ class Jumps:
         if self._first is None or self._is_explained:
             return None
         first, last = self._first
-        more = f" and {self._count - 1} more ranges" if self._count > 1 else ""
+        more = f" and {shown_count(self._count - 1, 'more range')}" if self._count > 1 else ""
         return (
             f"{log}: offsets {first} to {last}{more} are in no batch of the log, and no batch that was read shows that "
             "the log cleaner was at work: unless the topic was compacted, batches are lost"
@@ -320,12 +320,14 @@ def require_whole(done: Done, segment: Segment) -> None:
 
 def truncated(done: Done) -> TruncatedError:
     """The error of a segment that ends where ``done`` says."""
-    missing = f", {done.missing_bytes} bytes are missing" if done.missing_bytes is not None else ""
+    missing = (
+        f", {shown_count(done.missing_bytes, 'byte is', 'bytes are')} missing" if done.missing_bytes is not None else ""
+    )
     return TruncatedError(
         "the segment ends inside a batch" if done.tail is Tail.CUT else "the segment ends in zeros",
         position=done.position,
         base_offset=done.base_offset,
-        found=f"{done.trailing_bytes} bytes after the last whole batch{missing}",
+        found=f"{shown_count(done.trailing_bytes, 'byte')} after the last whole batch{missing}",
         expected="a whole batch",
         hint="The copy is incomplete: fetch the segment again",
     )

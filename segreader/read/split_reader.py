@@ -16,6 +16,7 @@ from segreader.errors import (
     ObjectNotFoundError,
     SegreaderError,
     StorageError,
+    shown_count,
 )
 from segreader.evidence.findings import MOST_NAMED
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
@@ -654,13 +655,18 @@ class SplitReader:
                 expected="a batch's first byte",
                 hint="Read without the index: give the whole segment as one split",
             )
-        missing = f", {done.missing_bytes} bytes are missing" if done.missing_bytes is not None else ""
+        missing = (
+            f", {shown_count(done.missing_bytes, 'byte is', 'bytes are')} missing"
+            if done.missing_bytes is not None
+            else ""
+        )
         if split.is_padded and done.tail is not Tail.CUT:
             return
         if split.is_active:
             what = "ends inside a batch" if done.tail is Tail.CUT else "ends in zeros"
             self.metrics.notes.append(
-                f"{source}: the active segment {what}: {done.trailing_bytes} bytes after byte {done.position}{missing}"
+                f"{source}: the active segment {what}: {shown_count(done.trailing_bytes, 'byte')} after byte "
+                f"{done.position}{missing}"
             )
             return
         raise truncated(done)

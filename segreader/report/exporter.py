@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from segreader.errors import OptionError, SegreaderError, install_hint
+from segreader.errors import OptionError, SegreaderError, install_hint, shown_count
 from segreader.evidence.rules import RULES
 from segreader.report.model import BucketReport, ReportedPartition
 
@@ -81,7 +81,8 @@ class VerifyExporter:
     @staticmethod
     def _line(report: BucketReport, took_s: float) -> str:
         counts = report.severities
-        return f"{took_s:.1f} s: {counts.get('error', 0)} errors, {counts.get('warning', 0)} warnings"
+        errors = shown_count(counts.get("error", 0), "error")
+        return f"{took_s:.1f} s: {errors}, {shown_count(counts.get('warning', 0), 'warning')}"
 
     def serve(self, host: str, port: int) -> Callable[[], None]:
         """Answer Prometheus from now on, in a thread; returns what ends that.

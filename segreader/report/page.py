@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeVar
 
+from segreader.errors import shown_count
 from segreader.evidence.findings import Finding
 from segreader.evidence.rules import RULES, Code
 from segreader.report.as_json import Changes, TopicChange
@@ -101,10 +102,6 @@ def _cents(amount: Decimal, currency: str) -> str:
     return f"{amount:.6f}".rstrip("0").rstrip(".") + f"&nbsp;{_text(currency)}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
-
-
 def _within(parts: Iterable[_T], budget: int, render: Callable[[_T], str]) -> tuple[list[str], int]:
     """As many rendered parts as fit in ``budget`` bytes, and how many were left out."""
     shown: list[str] = []
@@ -125,9 +122,9 @@ def _within(parts: Iterable[_T], budget: int, render: Callable[[_T], str]) -> tu
 def _header(report: BucketReport) -> str:
     errors, warnings = report.severities.get("error", 0), report.severities.get("warning", 0)
     if errors:
-        verdict = f'<p class="verdict error">✕ {_count(errors, "error")}: records are missing or unreadable.</p>'
+        verdict = f'<p class="verdict error">✕ {shown_count(errors, "error")}: records are missing or unreadable.</p>'
     elif warnings:
-        verdict = f'<p class="verdict warning">▲ {_count(warnings, "warning")}; no record is known to be lost.</p>'
+        verdict = f'<p class="verdict warning">▲ {shown_count(warnings, "warning")}; no record is known to be lost.</p>'
     else:
         verdict = '<p class="verdict fine">✓ Nothing is known to be wrong.</p>'
     how = "Every log was read." if report.is_deep else "Logs were not read whole: <code>--deep</code> does."
@@ -147,7 +144,7 @@ def _findings(report: BucketReport) -> str:
     for one in report.findings:
         by_code.setdefault(one.code, []).append(one)
     shown, left_out = _within(by_code.values(), _FINDINGS_SIZE, lambda some: _of_one_code(some, report.location))
-    more = f"<p>{_count(left_out, 'more kind')} of findings: the JSON has them.</p>" if left_out else ""
+    more = f"<p>{shown_count(left_out, 'more kind')} of findings: the JSON has them.</p>" if left_out else ""
     return f'<section id="findings"><h2>Findings</h2>{"".join(shown)}{more}</section>'
 
 
@@ -179,8 +176,8 @@ def _totals(report: BucketReport) -> str:
     growth = [one.growth_per_day for one in report.topics if one.growth_per_day is not None]
     orphans = sum(one.orphan_bytes for one in report.partitions)
     facts = [
-        ("topics", f"{len(report.topics):,}", f"{_count(len(report.partitions), 'partition')}"),
-        ("segments", f"{segments:,}", f"{_count(bill.objects, 'object')}"),
+        ("topics", f"{len(report.topics):,}", f"{shown_count(len(report.partitions), 'partition')}"),
+        ("segments", f"{segments:,}", f"{shown_count(bill.objects, 'object')}"),
         ("logs", _shown_bytes(bill.size), f"{_shown_bytes(bill.stored)} stored, indexes included"),
         ("growth", f"{_shown_bytes(sum(growth))} a day" if growth else "&ndash;", "over the last week with records"),
         ("belongs to nothing", _shown_bytes(orphans), "orphans and incomplete sets"),
@@ -191,7 +188,7 @@ def _totals(report: BucketReport) -> str:
 
 
 def _bill_facts(bill: Bill) -> list[tuple[str, str, str]]:
-    requests = f"{_count(bill.requests, 'GET request')}, {_count(bill.listings, 'LIST request')}"
+    requests = f"{shown_count(bill.requests, 'GET request')}, {shown_count(bill.listings, 'LIST request')}"
     if bill.prices is None:
         return [("reading it once", f"{bill.requests:,} GETs", "give --prices to see money")]
     currency = bill.prices.currency
@@ -217,7 +214,7 @@ def _changes(changes: Changes, location: str) -> str:
     )
     findings = f'<ul class="told">{"".join(new + gone)}</ul>' if new or gone else "<p>The findings are the same.</p>"
     hidden = left_out + left_new + left_gone
-    more = f"<p>{_count(hidden, 'more change')}: the JSON has them.</p>" if hidden else ""
+    more = f"<p>{shown_count(hidden, 'more change')}: the JSON has them.</p>" if hidden else ""
     return f'<section id="changes"><h2>{since}</h2>{table}{findings}{more}</section>'
 
 
@@ -230,8 +227,8 @@ def _change(one: TopicChange) -> str:
     else:
         said += [f"partition {number} is new" for number in one.new_partitions[:5]]
         said += [f"partition {number} is gone" for number in one.gone_partitions[:5]]
-    said += [f"+{_count(one.new_segments, 'segment')}"] * bool(one.new_segments)
-    said += [f"&minus;{_count(one.gone_segments, 'segment')}"] * bool(one.gone_segments)
+    said += [f"+{shown_count(one.new_segments, 'segment')}"] * bool(one.new_segments)
+    said += [f"&minus;{shown_count(one.gone_segments, 'segment')}"] * bool(one.gone_segments)
     sizes = ("&ndash;" if size is None else _shown_bytes(size) for size in (one.size_before, one.size_now))
     cells = "".join(f'<td class="number">{size}</td>' for size in sizes)
     sign = "+" if one.grown > 0 else "&minus;" if one.grown < 0 else "±"
@@ -265,7 +262,7 @@ class _Topics:
         more = ""
         if left_out:
             size = sum(topic.size for topic in self._topics[len(rows) :])
-            more = f"<p>{_count(left_out, 'smaller topic')} with {_shown_bytes(size)}: the JSON has them.</p>"
+            more = f"<p>{shown_count(left_out, 'smaller topic')} with {_shown_bytes(size)}: the JSON has them.</p>"
         return (
             '<section id="topics"><h2>Topics by size</h2><div class="scroll"><table class="topics"><thead><tr>'
             '<th>topic</th><th class="number">partitions</th><th class="number">segments</th>'
@@ -293,7 +290,8 @@ class _Topics:
         """A lane for each partition."""
         more = ""
         if self._left_out:
-            more = f"<p>{_count(self._left_out, 'more topic')} is not drawn, to keep the page small.</p>"
+            topics = shown_count(self._left_out, "more topic is", "more topics are")
+            more = f"<p>{topics} not drawn, to keep the page small.</p>"
             if self._left_out > 1:
                 more = more.replace(" is ", " are ")
         joined = " Neighbouring segments are drawn as one bar where they are many." if self._is_joined else ""
@@ -309,7 +307,7 @@ class _Topics:
             max(_FEWEST_OF_A_TOPIC, _LANES_SIZE * len(topic.partitions) // self._partitions),
             lambda one: self._lane(lane_of(one, axis, self._most), axis),
         )
-        more = f"<p>{_count(left_out, 'more partition')}: the JSON has them.</p>" if left_out else ""
+        more = f"<p>{shown_count(left_out, 'more partition')}: the JSON has them.</p>" if left_out else ""
         topic_id = f" <small>{_name(topic.topic_id)}</small>" if topic.topic_id is not None else ""
         head = f"<h3>{_name(topic.topic)}{topic_id}</h3>"
         return f'<article id="t{number}">{head}{"".join(shown)}{_axis(axis)}{more}</article>'
@@ -322,7 +320,7 @@ class _Topics:
             if one.start_offset is None or one.stop_offset == one.start_offset
             else f"offsets {one.start_offset:,} to {'…' if one.stop_offset is None else f'{one.stop_offset - 1:,}'}"
         )
-        label = f"{_count(len(one.segments), 'segment')}, {_shown_bytes(one.size)}, {offsets}"
+        label = f"{shown_count(len(one.segments), 'segment')}, {_shown_bytes(one.size)}, {offsets}"
         bars = "".join(_bar(bar, axis) for bar in lane.bars)
         gaps = "".join(_gap(mark) for mark in lane.drawn if mark.kind != "incomplete")
         has_lower = any(not bar.is_upper for bar in lane.bars)
@@ -417,7 +415,8 @@ def _told(lane: Lane) -> str:
     said += [(_OF_REASON[reason], text) for reason, text in overlaps_in_words(one)]
     if one.orphans:
         size = _plain_bytes(sum(each.size for each in one.orphans))
-        said.append(("orphan", f"{_count(len(one.orphans), 'object')} with {size} belong to no segment"))
+        belong = "belongs" if len(one.orphans) == 1 else "belong"
+        said.append(("orphan", f"{shown_count(len(one.orphans), 'object')} with {size} {belong} to no segment"))
     if not said:
         return ""
     said.sort(key=lambda each: list(_WORDS).index(each[0]))

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from segreader.errors import ObjectNotFoundError, OptionError
+from segreader.errors import ObjectNotFoundError, OptionError, shown_count
 from segreader.spark.option_values import PartitionOffsets
 from segreader.storage.base import ObjectStore, read_whole
 from segreader.storage.location import open_store
@@ -135,7 +135,7 @@ def _parse(text: str, source: str) -> OffsetJson:
         raise OptionError(
             "the query reads from several sources: only a query with one can be handed over",
             source=source,
-            found=f"{len(lines) - 1} sources",
+            found=shown_count(len(lines) - 1, "source"),
         )
     try:
         return to_json(from_json(json.loads(offsets[0])))

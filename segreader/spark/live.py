@@ -25,7 +25,7 @@ from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import EVERYTHING, Wanted
-from segreader.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownLayoutError
+from segreader.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownLayoutError, shown_count
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.locations import UrlCache, open_located
@@ -117,7 +117,7 @@ class LivePlanner:
         }
         if not found and not passes_over_missing:
             raise ObjectNotFoundError(
-                f"no topic matches {choice.pattern!r}", source=cluster.shown, found=f"{len(seen)} topics"
+                f"no topic matches {choice.pattern!r}", source=cluster.shown, found=shown_count(len(seen), "topic")
             )
         return found
 
@@ -136,7 +136,7 @@ class LivePlanner:
                 raise ObjectNotFoundError(
                     f"partition {', '.join(map(str, missing))} of {name} is not there",
                     source=self.cluster.shown,
-                    found=f"{len(there)} partitions",
+                    found=shown_count(len(there), "partition"),
                 )
             chosen += [(name, number) for number in wanted if number in there]
         return chosen

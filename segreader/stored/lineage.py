@@ -15,7 +15,7 @@ from typing import Final
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
-from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
+from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError, shown_count
 from segreader.evidence.findings import MOST_NAMED, Findings
 from segreader.evidence.lineage_checks import check_epoch_starts, check_epochs
 from segreader.evidence.listing_checks import incomplete_notes, incomplete_offsets
@@ -260,7 +260,7 @@ def _outside_the_lineage(store: ObjectStore, log: ResolvedLog, chosen: Segment |
     if not outside:
         return []
     start, stop, first = outside[0]
-    more = f" and {len(outside) - 1} more ranges" if len(outside) > 1 else ""
+    more = f" and {shown_count(len(outside) - 1, 'more range')}" if len(outside) > 1 else ""
     by = f"by {store.url(chosen.files.leader_epochs or chosen.files.log)}" if chosen else "by the lineage"
     epochs = epochs_within(first.segment.epochs or LeaderEpochs(), start, stop)
     own = f" {epochs[0][0]}" if epochs else ""
@@ -447,7 +447,8 @@ def _with_epochs_of_batches(
         lineage = _from_the_first_segment(assumed_lineage(borne), segments)
     else:
         known, lineage = lineage, assumed_lineage(borne, lineage)
-        note = f"{log.partition}: {len(spans)} segments have no sound leader-epoch checkpoint"
+        lacking = shown_count(len(spans), "segment has", "segments have")
+        note = f"{log.partition}: {lacking} no sound leader-epoch checkpoint"
         note += ": the epochs come from their batches"
         if lineage is not known:
             epochs = ", ".join(str(one.epoch) for one in lineage if one.epoch > known.entries[-1].epoch)

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Final
 
 from segreader.catalog.listing import read_file
-from segreader.errors import FormatError, ObjectNotFoundError
+from segreader.errors import FormatError, ObjectNotFoundError, shown_count
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.log_checks import check_offset_index, largest_named, look_at_log, why_not_emptied
 from segreader.evidence.rules import Code
@@ -272,7 +272,7 @@ def with_ends(
     ended = _reaching(store, ended, incomplete, max_batch_bytes, removed, is_compacted=seen)
     if removed:
         spans = ", ".join(f"{start} to {stop}" for start, stop in removed[:_MOST_RANGES])
-        more = f" and {len(removed) - _MOST_RANGES} more ranges" if len(removed) > _MOST_RANGES else ""
+        more = f" and {shown_count(len(removed) - _MOST_RANGES, 'more range')}" if len(removed) > _MOST_RANGES else ""
         notes.append(
             f"{segments[0].partition}: between segments, offsets {spans}{more} are in no batch; the log was compacted, "
             "so they count as removed: only the metadata topic (--metadata) tells them from a segment that is missing"

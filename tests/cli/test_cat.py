@@ -583,7 +583,7 @@ def test_a_lost_branch_whose_checkpoint_is_gone_is_not_printed_and_a_note_says_s
     code, out, err = cat(tmp_path)
 
     assert (code, [row["value"] for row in parsed(out)]) == (0, ["0", "live"])
-    assert "1 segments have no sound leader-epoch checkpoint" in err
+    assert "1 segment has no sound leader-epoch checkpoint" in err
 
 
 def test_a_stale_checkpoint_of_the_newest_segment_prints_no_dead_record(cat: Cat, tmp_path: Path) -> None:

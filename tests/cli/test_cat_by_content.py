@@ -91,7 +91,7 @@ def test_all_partitions_finds_a_key_that_another_partitioner_placed(tmp_path: Pa
         )
     code, rows, err = run("cat", str(tmp_path), "orders", "--key", "key-7")
     assert (code, rows) == (0, [])
-    assert "0 of 1 records read match" in err
+    assert "0 of 1 record read matches" in err
     code, rows, err = run("cat", str(tmp_path), "orders", "--key", "key-7", "--all-partitions")
     assert [(row["partition"], row["key"]) for row in rows] == [(elsewhere, "key-7")]
     assert "partition" not in err

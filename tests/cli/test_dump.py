@@ -420,3 +420,10 @@ def test_an_encrypted_segment_without_its_key_is_refused(dump: Dump) -> None:
 
     assert (code, [row["kind"] for row in rows]) == (5, ["file"])
     assert "--rsm-config" in err
+
+
+def test_the_table_counts_one_of_a_kind_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "00000000000000000000.log"
+    log.write_bytes(SegmentBuilder().batch([b"v"]).to_bytes() + b"\x01")
+    assert main(["dump", str(log), "-o", "table"]) == 0
+    assert "1 batch; ends inside a batch at byte 69; 1 byte follows" in capsys.readouterr().out

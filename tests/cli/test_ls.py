@@ -178,6 +178,9 @@ def test_what_is_no_whole_segment_is_shown_if_all_is_wanted(tmp_path: Path, ls: 
 
     assert (code, [row["base_offset"] for row in some]) == (0, [0, 8])
     assert "2 incomplete sets and foreign objects are not shown" in err
+    (directory / "who.knows").unlink()
+    assert "1 incomplete set or foreign object is not shown" in ls(tmp_path, "a/0")[2]
+    (directory / "who.knows").touch()
     assert [(row["kind"], row["base_offset"], row["missing"]) for row in everything] == [
         ("segment", 0, []),
         ("incomplete", 6, ["log"]),

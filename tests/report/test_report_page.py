@@ -218,7 +218,7 @@ def test_a_lane_shows_gaps_lost_branches_and_incomplete_sets_in_shape_and_in_wor
     assert "lost branch : offsets 200 to 299 of one segment are not read: on a branch" in words
     assert "overlap : offsets 100 to 199 of one segment are not read: another copy" in words
     assert "incomplete : an incomplete set of objects at offset 400: no log" in words
-    assert "orphans : 1 object with 7 B belong to no segment" in words
+    assert "orphans : 1 object with 7 B belongs to no segment" in words
 
 
 def test_bars_lie_where_their_times_are() -> None:

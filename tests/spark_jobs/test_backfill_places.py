@@ -60,10 +60,10 @@ def test_the_job_is_that_of_the_location_by_whatever_name(
     ):
         capsys.readouterr()
         assert fill(*again) == 0
-        assert "1 of 1 splits are done already" in capsys.readouterr().err, again
+        assert "1 of 1 split is done already" in capsys.readouterr().err, again
     monkeypatch.setenv("SEGREADER_AT", "prod")
     assert fill("--topic", "orders") == 0
-    assert "1 of 1 splits are done already" in capsys.readouterr().err
+    assert "1 of 1 split is done already" in capsys.readouterr().err
 
 
 def test_location_and_topic_are_arguments_as_of_any_command(
@@ -75,7 +75,7 @@ def test_location_and_topic_are_arguments_as_of_any_command(
     for again in (("orders",), ("prod", "orders"), ("prod:orders",)):
         capsys.readouterr()
         assert fill(*again) == 0
-        assert "1 of 1 splits are done already" in capsys.readouterr().err, again
+        assert "1 of 1 split is done already" in capsys.readouterr().err, again
 
 
 @pytest.mark.parametrize(

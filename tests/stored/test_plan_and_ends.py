@@ -128,8 +128,7 @@ def test_a_lost_branch_without_its_checkpoint_stays_lost(left: bytes | None, tmp
     assert (dropped.start, dropped.stop, dropped.reason) == (2, 4, DropReason.DIVERGED)
     no_checkpoint, not_read = scan.plan().notes
     assert (
-        no_checkpoint
-        == "orders-0: 1 segments have no sound leader-epoch checkpoint: the epochs come from their batches"
+        no_checkpoint == "orders-0: 1 segment has no sound leader-epoch checkpoint: the epochs come from their batches"
     )
     assert not_read.startswith("orders-0: offsets 3 to 3 are in ")
     assert not_read.endswith("their leader epoch 0 did not write them")

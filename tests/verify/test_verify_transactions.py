@@ -165,7 +165,7 @@ def test_what_a_hole_leaves_unchecked_is_said(planted: Planted) -> None:
 
     assert {one.code.value for one in found} == {"unchecked"}
     assert [one.explanation for one in found] == [
-        "1 gaps between batches, the first at offsets 56-56; not checked: 1 rows whose markers would be there, "
+        "1 gap between batches, the first at offsets 56-56; not checked: 1 row whose marker would be there, "
         "transactions of producers 7, 8 open there"
     ]
 

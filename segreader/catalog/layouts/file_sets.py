@@ -13,7 +13,14 @@ from dataclasses import field
 from typing import Final
 
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionFiles, segment_files
-from segreader.errors import CorruptIndexError, FormatError, LimitExceededError, ObjectNotFoundError, TruncatedError
+from segreader.errors import (
+    CorruptIndexError,
+    FormatError,
+    LimitExceededError,
+    ObjectNotFoundError,
+    TruncatedError,
+    shown_count,
+)
 from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.message_set import iter_messages, parse_message_header
@@ -195,7 +202,8 @@ def _lacking(whole: Sequence[FileSet]) -> list[str]:
     for kind, text in (("index", "offset index: read from the start"), ("timeindex", "time index")):
         lacking = [one.files["log"].name for one in whole if kind not in one.files]
         if lacking:
-            notes.append(f"{len(lacking)} of {len(whole)} segments have no {text}; the first is {min(lacking)}")
+            segments = shown_count(len(whole), "segment has", "segments have")
+            notes.append(f"{len(lacking)} of {segments} no {text}; the first is {min(lacking)}")
     return notes
 
 

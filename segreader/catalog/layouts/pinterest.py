@@ -26,7 +26,7 @@ from segreader.catalog.layouts.base import (
     parse_offset,
 )
 from segreader.catalog.layouts.file_sets import FileName, assemble, gather
-from segreader.errors import StorageError
+from segreader.errors import StorageError, shown_count
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, read_whole
 from segreader.values import dataclass
@@ -139,7 +139,8 @@ def _reordered(segments: Sequence[Segment]) -> list[str]:
     if not late:
         return []
     return [
-        f"{len(late)} segments were written before others of smaller offsets, the first is {late[0].files.log}: "
+        f"{shown_count(len(late), 'segment was', 'segments were')} written before others of smaller offsets, "
+        f"the first is {late[0].files.log}: "
         "an upload came late, or the topic was deleted and created again and both are here under the same names"
     ]
 
@@ -207,5 +208,6 @@ def _compare_metadata(data: bytes, partition: TopicIdPartition, bases: Collectio
     if (topic, number) != (partition.topic, partition.partition):
         return "is of another partition"
     if missing := sorted(set(named).difference(bases)):
-        return f"names {len(missing)} segments that are not there, the first of base offset {missing[0]}"
+        there = shown_count(len(missing), "segment that is", "segments that are")
+        return f"names {there} not there, the first of base offset {missing[0]}"
     return None

@@ -28,6 +28,7 @@ from segreader.cli.output import (
     require_place,
     say,
 )
+from segreader.errors import shown_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -249,7 +250,7 @@ def _print(
         if has_begun:  # and now the bar is at its end
             teller.tell()
             if scan.options.where is not None:
-                say(f"{printed:,} of {scan.looked_at:,} records read match")
+                say(f"{printed:,} of {shown_count(scan.looked_at, 'record read matches', 'records read match')}")
             if stats:
                 _say_stats(scan)
     return _tell_ends(scan, limit)
@@ -272,7 +273,8 @@ def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
             if end.reason.is_early:
                 say(end.text)
     if plan.dropped:
-        say(f"note: {len(plan.dropped)} parts of segments hold no offsets of the live log; segreader plan names them")
+        parts = shown_count(len(plan.dropped), "part of a segment holds", "parts of segments hold")
+        say(f"note: {parts} no offsets of the live log; segreader plan says which")
     return is_whole
 
 

@@ -22,6 +22,7 @@ from segreader.cli.output import (
     write_json_rows,
 )
 from segreader.cli.table import Cell, Marked, Screen, StreamedTable, TableColumn, bytes_cell, fixed, number, text_cell
+from segreader.errors import shown_count
 
 if TYPE_CHECKING:
     from segreader.storage.base import ObjectStore
@@ -263,19 +264,23 @@ def _columns_of(row: Row) -> list[TableColumn]:
 
 
 def _file(row: Row) -> Marked:
-    return Marked(f"{row['file']}  {row['type']}, {row['size']:,} bytes", "bold")
+    return Marked(f"{row['file']}  {row['type']}, {shown_count(row['size'], 'byte')}", "bold")
 
 
 def _end(row: Row) -> Marked:
-    said = [f"{row['batches']} batches" if "batches" in row else f"{row['entries']} entries"]
+    said = [
+        shown_count(row["batches"], "batch", "batches")
+        if "batches" in row
+        else shown_count(row["entries"], "entry", "entries")
+    ]
     if "tail" in row:
         said.append(f"{_TAILS[row['tail']]} at byte {row['position']}")
     if row["trailing_bytes"]:
-        said.append(f"{row['trailing_bytes']} bytes follow")
+        said.append(shown_count(row["trailing_bytes"], "byte follows", "bytes follow"))
     if row.get("missing_bytes"):
-        said.append(f"{row['missing_bytes']} bytes are missing")
+        said.append(shown_count(row["missing_bytes"], "byte is missing", "bytes are missing"))
     if row.get("zero_tail"):
-        said.append(f"{row['zero_tail']} zeros at the end")
+        said.append(shown_count(row["zero_tail"], "zero") + " at the end")
     return Marked("; ".join(said), "dim")
 
 

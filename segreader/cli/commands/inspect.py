@@ -22,6 +22,7 @@ from segreader.cli.output import (
     shown_time,
 )
 from segreader.cli.table import ByteUnit, Marked, Screen, TableColumn, fixed, number, print_facts, print_table
+from segreader.errors import shown_count
 
 if TYPE_CHECKING:
     from segreader.cli.summary import LogSummary
@@ -273,12 +274,13 @@ def _print_many(screen: Screen, rows: Sequence[Row]) -> None:
 def _print_one(screen: Screen, row: Row) -> None:
     epochs = ", ".join(f"{epoch['epoch']} from {epoch['first_offset']}" for epoch in row["leader_epochs"][:_SHOWN])
     markers = f", markers up to {shown_time(last)}" if (last := row["max_marker_timestamp"]) is not None else ""
+    controls = shown_count(row["control_batches"], "control batch", "control batches")
     print_facts(
         (
             ("source", row["source"]),
             ("partition", _name(row) + (f" (topic id {row['topic_id']})" if row["topic_id"] else "")),
             ("segments", f"{row['segments']:,}, {shown_size(row['size'])}"),
-            ("batches", f"{row['batches']:,}, of these {row['control_batches']:,} control batches"),
+            ("batches", f"{row['batches']:,}, of these {controls}"),
             ("records", f"{row['records']:,}"),
             ("offsets", _offsets(row)),
             ("timestamps", f"{shown_time(row['first_timestamp'])} .. {shown_time(row['max_timestamp'])}{markers}"),

@@ -19,6 +19,7 @@ from segreader.cli.output import (
     shown_time,
 )
 from segreader.cli.table import ByteUnit, Cell, Marked, Screen, TableColumn, fixed, number, print_table
+from segreader.errors import shown_count
 
 if TYPE_CHECKING:
     from segreader.inspect import PartitionOverview, SegmentOverview, SegmentsOverview, TopicOverview
@@ -130,7 +131,10 @@ class _Listing:
         for note in dict.fromkeys(self._notes):
             say(f"note: {note}")
         if self._hidden:
-            say(f"note: {self._hidden} incomplete sets and foreign objects are not shown; --all shows them")
+            hidden = shown_count(
+                self._hidden, "incomplete set or foreign object is", "incomplete sets and foreign objects are"
+            )
+            say(f"note: {hidden} not shown; --all shows everything")
 
     def _topics(self) -> Iterator[Row]:
         from segreader.inspect import read_topics

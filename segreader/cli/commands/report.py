@@ -11,7 +11,7 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import Selection, ahead_options, price_options, selection_options
 from segreader.cli.output import debug_option, progress, say, shown_size, stdout
-from segreader.errors import OptionError
+from segreader.errors import OptionError, shown_count
 
 if TYPE_CHECKING:
     from segreader.report.model import BucketReport
@@ -122,13 +122,9 @@ def _summary(made: BucketReport) -> str:
     errors, warnings = made.severities.get("error", 0), made.severities.get("warning", 0)
     segments = sum(1 for topic in made.topics for _ in topic.segments())
     return (
-        f"{_number(len(made.topics), 'topic')}, {_number(segments, 'segment')}, {shown_size(made.bill.size)}; "
-        f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
+        f"{shown_count(len(made.topics), 'topic')}, {shown_count(segments, 'segment')}, {shown_size(made.bill.size)}; "
+        f"{shown_count(errors, 'error')}, {shown_count(warnings, 'warning')}"
     )
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _require_ending(name: str) -> None:

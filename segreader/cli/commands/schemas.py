@@ -30,6 +30,7 @@ from segreader.cli.output import (
     shown_time,
 )
 from segreader.cli.table import TableColumn, fixed, number, print_table
+from segreader.errors import shown_count
 
 if TYPE_CHECKING:
     from segreader.read.base_scan import BaseScan
@@ -143,7 +144,8 @@ def pull(
     with opened(output_file) as file:
         file.write(known.to_json().encode() + b"\n")
     if output_file is not None:
-        say(f"{output_file}: {len(known.subjects)} subjects, {len({schema for _, schema in known.ids})} schemas")
+        counted = len({schema for _, schema in known.ids})
+        say(f"{output_file}: {shown_count(len(known.subjects), 'subject')}, {shown_count(counted, 'schema')}")
     return ExitCode.OK
 
 

@@ -21,7 +21,7 @@ from segreader.cli.output import is_terminal, progress, say, stdout
 from segreader.cli.shell.explain import QueryCost, print_cost, rehearse
 from segreader.cli.sql_statements import Statement, StatementKind, split
 from segreader.cli.sql_values import JSON_MARK
-from segreader.errors import OptionError, install_hint
+from segreader.errors import OptionError, install_hint, shown_count
 from segreader.values import dataclass
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class StatementOutcome:
 
     def __str__(self) -> str:
         seconds = f"{self.seconds:.2g}" if self.seconds < 1 else f"{self.seconds:.1f}"
-        return f"{self.rows:,} row{'s' * (self.rows != 1)}, {seconds} s, read {_shown_bytes(self.size)}"
+        return f"{shown_count(self.rows, 'row')}, {seconds} s, read {_shown_bytes(self.size)}"
 
 
 def _shown_bytes(size: int) -> str:

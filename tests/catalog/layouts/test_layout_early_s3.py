@@ -48,7 +48,7 @@ def test_a_set_without_its_log_is_incomplete_and_other_names_are_foreign() -> No
     assert found.bases == [5]
     assert [(one.base_offset, one.missing) for one in found.files.incomplete] == [(9, ("log",))]
     assert sorted(found.files.foreign) == sorted(f"t-0/{name}" for name in names[2:])
-    assert found.files.notes[0].startswith("1 of 1 segments have no offset index")
+    assert found.files.notes[0].startswith("1 of 1 segment has no offset index")
 
 
 def test_other_layouts_are_not_this_one() -> None:

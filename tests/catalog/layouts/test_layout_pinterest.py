@@ -172,7 +172,7 @@ def test_hints_that_name_what_is_not_there_are_notes() -> None:
     (found,) = found_below(store, LAYOUT)
     assert [note.partition(";")[0] for note in found.files.notes] == [
         f"{FOLDER}/offset.wm says that the log of base offset 185 was completed, which is not there",
-        f"{FOLDER}/_metadata names 1 segments that are not there, the first of base offset 185",
+        f"{FOLDER}/_metadata names 1 segment that is not there, the first of base offset 185",
     ]
 
 
@@ -219,7 +219,7 @@ def test_a_topic_that_was_made_again_shows_in_the_times_of_its_objects() -> None
     times = {f"{FOLDER}/{base:020d}.log": at * hour for base, at in ((100, 50), (143, 51), (185, 2))}
     (found,) = found_below(MemoryStore(files, times), LAYOUT)
     (note,) = found.files.notes
-    assert note.startswith("1 segments were written before others of smaller offsets")
+    assert note.startswith("1 segment was written before others of smaller offsets")
     assert f"{185:020d}.log" in note
 
 

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 import zstandard
 
-from segreader.errors import ManifestError
+from segreader.errors import ManifestError, shown_count
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.ranges import ByteRange
 from segreader.segment import TopicIdPartition
@@ -481,7 +481,7 @@ def fixed_chunks(chunk_size: int, file_size: int, stored_chunk_size: int, last_s
         raise ManifestError(
             "the sizes of the stored chunks contradict the size of the file",
             found=f"stored chunks of {stored_chunk_size} bytes, the last of {last_stored_size}",
-            expected=f"{count} chunks that are not empty",
+            expected=shown_count(count, "chunk that is not empty", "chunks that are not empty"),
         )
     starts = range(0, count * max(1, stored_chunk_size), max(1, stored_chunk_size))
     return ChunkIndex(chunk_size, file_size, starts, max(0, count - 1) * stored_chunk_size + last_stored_size)
@@ -496,7 +496,7 @@ def variable_chunks(chunk_size: int, file_size: int, sizes: Sequence[int]) -> Ch
     if len(sizes) != (count := -(-file_size // chunk_size)):
         raise ManifestError(
             "the list of chunks contradicts the size of the file",
-            found=f"{len(sizes)} chunks",
+            found=shown_count(len(sizes), "chunk"),
             expected=f"{count} of {chunk_size} bytes for {file_size} bytes",
         )
     if 0 in sizes:

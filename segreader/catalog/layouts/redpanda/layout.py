@@ -34,7 +34,7 @@ from segreader.catalog.layouts.redpanda.manifest import (
     parse_binary_manifest,
     parse_json_manifest,
 )
-from segreader.errors import ManifestError
+from segreader.errors import ManifestError, shown_count
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectStore, read_each, read_whole
 from segreader.values import dataclass
@@ -111,7 +111,8 @@ class RedpandaLayout(Layout):
             metas = [meta for one in older for meta in _read_older(store, path, one, files)] + metas
         alive = [meta for meta in metas if start is None or meta.committed_offset >= start]
         if manifest.replaced:
-            notes.append(f"{place.partition}: {len(manifest.replaced)} rewritten objects are stale and not read")
+            stale = shown_count(len(manifest.replaced), "rewritten object is", "rewritten objects are")
+            notes.append(f"{place.partition}: {stale} stale and not read")
         segments = _segments(alive, directory, place.partition, store.url(path + name))
         return PartitionFiles(segments, notes=tuple(notes), log_start=manifest.start_kafka_offset)
 
@@ -161,7 +162,7 @@ def _read_older(store: ObjectStore, path: str, one: SegmentMeta, files: dict[str
         raise ManifestError(
             "a manifest of older segments holds others than its name says",
             source=store.url(path + name),
-            found=f"{len(segments)} segments"
+            found=shown_count(len(segments), "segment")
             + (f", offsets {segments[0].base_offset} to {segments[-1].committed_offset}" if segments else ""),
         )
     return segments

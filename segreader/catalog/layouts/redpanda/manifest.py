@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from segreader.errors import ManifestError
+from segreader.errors import ManifestError, shown_count
 from segreader.values import dataclass
 
 MAX_INT64: Final = (1 << 63) - 1
@@ -356,7 +356,7 @@ def _manifest(reader: _EnvelopeReader) -> PartitionManifest:
         spillover = _segment_table(reader)
     reader.leave(outer)
     if reader.has_more:
-        raise _Damage(f"{reader.stop - reader.at} bytes follow the manifest", reader.at)
+        raise _Damage(f"{shown_count(reader.stop - reader.at, 'byte follows', 'bytes follow')} the manifest", reader.at)
     return PartitionManifest(
         version=version,
         namespace=namespace,

@@ -255,7 +255,7 @@ def test_deleted_records_and_stale_objects_are_noted() -> None:
     found = only(changed(bucket(manifest="json"), start_kafka_offset=12, replaced={"3-0-v1.log": {}}))
 
     assert [note.partition(": ")[2].split(",")[0] for note in found.files.notes] == [
-        "1 rewritten objects are stale and not read",
+        "1 rewritten object is stale and not read",
     ]
     assert found.files.log_start == 12
 

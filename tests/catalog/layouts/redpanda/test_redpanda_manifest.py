@@ -147,7 +147,7 @@ def test_a_flipped_bit_gives_a_manifest_or_the_error_that_names_it() -> None:
 
 
 def test_bytes_behind_a_binary_manifest_are_refused() -> None:
-    with pytest.raises(ManifestError, match="1 bytes follow"):
+    with pytest.raises(ManifestError, match="1 byte follows"):
         parse_binary_manifest(encode_binary_manifest("tp", 5, 21, rows(2)) + b"\0")
 
 
