@@ -26,8 +26,8 @@ OURS = ("segreader", "spark_jobs", "pyspark_segreader", "tests", "benchmarks", "
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have Ctrl-C and a closed terminal end what tests start, make deprecated calls of this repository errors, and refuse a pytest that pytest-xdist cannot work
-    with."""
+    """Have Ctrl-C and a closed terminal end what tests start, make deprecated calls of this repository errors, and
+    refuse a pytest that pytest-xdist cannot work with."""
     # A shell that runs the tests in the background, or nohup, has these signals ignored, and children inherit that.
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
