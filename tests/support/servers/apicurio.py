@@ -31,11 +31,13 @@ def apicurio(directory: Path) -> Iterator[str]:
         NotAvailableError: the program, or a Java that runs it, cannot be had on this machine.
     """
     java, program = _java(), _program()
-    port = free_port()
+    port, management = free_port(), free_port()
     endpoint = f"http://127.0.0.1:{port}"
     settings = (
         f"-Dquarkus.http.port={port}",
         "-Dquarkus.http.host=127.0.0.1",
+        f"-Dquarkus.management.port={management}",  # 9000 by default, for one at a time
+        "-Dquarkus.management.host=127.0.0.1",
         "-Dapicurio.rest.deletion.artifact.enabled=true",
     )
     command = [str(java), "-Xmx400m", *QUICK, *settings, "-jar", str(program)]
