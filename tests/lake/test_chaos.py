@@ -25,7 +25,7 @@ def seeds() -> list[int]:
         return [int(one)]
     if (many := os.environ.get("CHAOS")) is not None:
         return [9 * SystemRandom().getrandbits(24) + number % 9 for number in range(int(many))]
-    return list(range(30))
+    return list(range(18))
 
 
 @pytest.mark.exhaustive

@@ -24,7 +24,7 @@ from segreader.backfill.output import OutputOptions
 TOPICS = ("multi", "txn-interleaved")
 
 
-def seeds(kinds: int = 8, few: int = 30) -> list[int]:
+def seeds(kinds: int = 8, few: int = 16) -> list[int]:
     """What is run: each kind of victim as often as the others, with speculation on in every second four.
 
     Args:
