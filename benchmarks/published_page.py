@@ -69,7 +69,7 @@ class Range:
 
     def __str__(self) -> str:
         digits = 0 if self.most >= 100 else 1 if self.most >= 10 else 2
-        shown = [f"{value + 0.0:.{digits}f}" for value in (self.middle, self.least, self.most)]
+        shown = [f"{round(value, digits) + 0.0:.{digits}f}" for value in (self.middle, self.least, self.most)]
         return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
