@@ -217,6 +217,19 @@ def test_the_page_goes_to_stdout_where_that_is_wanted(bucket: Path, capfdbinary:
     assert err.startswith(b"stdout: 3 topics")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_one_and_the_report_is_in_the_file_that_it_names(
+    run: Any, bucket: Path, tmp_path: Path, is_there: bool
+) -> None:
+    file, link = tmp_path / "of-today.json", tmp_path / "newest.json"
+    link.symlink_to(file)
+    if is_there:
+        file.write_text("earlier")
+    run(bucket, "--json", link)
+    assert link.is_symlink()
+    assert json.loads(file.read_text())["topics"]
+
+
 def test_a_list_of_urls_has_no_report(run: Any, bucket: Path, tmp_path: Path) -> None:
     (tmp_path / "urls").write_text("https://bucket.s3.amazonaws.com/orders-0/00000000000000000000.log?sig=hunter2\n")
     code, err = run(f"@{tmp_path}/urls", "-o", tmp_path / "report.html")

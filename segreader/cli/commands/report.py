@@ -154,7 +154,7 @@ def _write(name: str, data: bytes) -> None:
         return
     partial = f"{name}.{os.getpid()}.part"
     try:
-        if not os.path.exists(name) or os.path.isfile(name):
+        if not os.path.lexists(name) or (os.path.isfile(name) and not os.path.islink(name)):
             try:
                 with open(partial, "wb") as file:
                     file.write(data)
@@ -163,7 +163,7 @@ def _write(name: str, data: bytes) -> None:
                 if os.path.exists(partial):
                     os.unlink(partial)
                 raise
-        else:  # a pipe, or /dev/stdout
+        else:  # a pipe, or a link, such as /dev/stdout, which stays one
             with open(name, "wb") as file:
                 file.write(data)
     except OSError as error:
