@@ -311,10 +311,11 @@ def test_logs_are_read_in_order_whatever_their_codec(place: Place, codec: Codec)
     ("tail", "note"),
     [
         (b"", None),
-        (bytes(5000), "ends in zeros: 5000 bytes"),
+        (bytes(5000), "ends in zeros: 5,000 bytes"),
         (batch(2, update(2))[:-1], "ends inside a batch"),
         (batch(2, update(2))[:30], "ends inside a batch: 30 bytes"),
     ],
+    ids=["whole", "zeros", "all but a byte", "half a header"],
 )
 def test_the_newest_log_may_end_as_a_running_brokers_does(place: Place, tail: bytes, note: str | None) -> None:
     metadata = read_remote_log_metadata(place({0: batch(0, started(), update(1)) + tail}), "meta")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import gc
 import os
 import re
 import shlex
@@ -75,6 +76,7 @@ def test_the_manifests_agree_with_the_configuration_and_with_each_other() -> Non
 def test_a_client_takes_two_open_files() -> None:
     async def test() -> None:
         async with running() as (found, _):
+            gc.collect()  # what earlier tests have left open
             before = len(os.listdir("/proc/self/fd"))
             for _ in range(20):
                 await (await connected(found.config.listen_port)).ask(list_groups())

@@ -331,7 +331,7 @@ def test_what_is_found_does_not_depend_on_threads(out: Path, capsys: pytest.Capt
 
 
 def test_threads_are_of_a_check_in_this_process(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--target", str(out), "--threads", "2"]) == 2
+    assert main(["--target", str(out), "--engine", "spark", "--threads", "2"]) == 2
     assert "belong to --engine local" in capsys.readouterr().err
 
 
