@@ -364,7 +364,7 @@ def _notes(topic: ReportedTopic) -> str:
         (topic.small_segments, "segment under 16 MiB", "segments under 16 MiB"),
     ):
         if number:
-            text = f"{number:,} {one if number == 1 else many}"
+            text = shown_count(number, one, many)
             said.append(f"<strong>✕ {text}</strong>" if one == "gap" else text)
     return ", ".join(said)
 

@@ -69,7 +69,7 @@ def _open_directory(text: str) -> tuple[ObjectStore, str]:
     _, is_url, rest = text.partition("://")
     name = rest.removeprefix("localhost") if is_url else text.removeprefix("file:")
     if not name:
-        raise OptionError("a location without a name", found=repr(text), hint="Write . for this directory")
+        raise OptionError("the location is empty", found=repr(text), hint="Write . for this directory")
     path = Path(name).absolute()
     if path.is_file():
         raise PlanError(

@@ -10,6 +10,7 @@ import click
 
 from segreader.cli.options import at_argument, parse_options, query_options
 from segreader.cli.output import debug_option, output_option, say
+from segreader.errors import shown_count
 
 if TYPE_CHECKING:
     from segreader.stored.source import Catalog
@@ -65,6 +66,6 @@ def shell(
             return run_piped(dialogue, sys.stdin)
         session.stay()
         count = len(session.tables.names)
-        say(f"{count} topic{'s' * (count != 1)}. Statements end with ;  .help lists commands")
+        say(f"{shown_count(count, 'topic')}. Statements end with ;  .help lists commands")
         run_typed(dialogue, typed_texts(session))
         return dialogue.code

@@ -22,7 +22,7 @@ from segreader.cli.output import (
     write_json_rows,
 )
 from segreader.cli.table import Screen, cells
-from segreader.errors import OptionError
+from segreader.errors import OptionError, shown_count
 
 if TYPE_CHECKING:
     from segreader.evidence.findings import Finding
@@ -225,23 +225,20 @@ class _Findings:
     def summary(self) -> str:
         """The same in one line."""
         counts = self._counts
-        text = f"{_number(counts['error'], 'error')}, {_number(counts['warning'], 'warning')}, {counts['info']} info"
+        errors, warnings = shown_count(counts["error"], "error"), shown_count(counts["warning"], "warning")
+        text = f"{errors}, {warnings}, {counts['info']} info"
         if counts["info"] and not self._has_all:
             text += " (shown with --all)"
         what = ", ".join(
             (
-                _number(len(self._topics), "topic"),
-                _number(self._partitions, "partition"),
-                _number(self._segments, "segment"),
+                shown_count(len(self._topics), "topic"),
+                shown_count(self._partitions, "partition"),
+                shown_count(self._segments, "segment"),
                 shown_size(self._size),
             )
         )
         depth = "every byte was read" if self._deep else "logs were not read: --deep does"
         return f"{text}; checked {what}; {depth}"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _print_table(findings: list[Finding], place: str) -> None:
