@@ -79,8 +79,8 @@ def damaged_bucket(segments: int = 12) -> MemoryStore:
 class Bodies:
     """Counts whole logs that are asked for, and holds each up, as a store on the network does.
 
-    ``most`` is how many were asked for at once. Those behind the first ``stuck_from`` never come; the log with the
-    index ``broken`` fails.
+    ``most`` is how many were asked for at once. Logs are numbered from 0, in order of their offsets: those from
+    ``stuck_from`` on never come, and ``broken`` fails.
     """
 
     def __init__(self, objects: MemoryStore) -> None:
@@ -98,15 +98,15 @@ class Bodies:
         with self._lock:
             self.begun, self.open = self.begun + 1, self.open + 1
             self.most = max(self.most, self.open)
-            number = self.begun
+        number = int(name.rpartition("/")[2][:20]) // 8  # not of requests: threads make them in any order
         try:
-            if self.stuck_from is not None and number > self.stuck_from:
+            if self.stuck_from is not None and number >= self.stuck_from:
                 ended = threading.Event()
                 with cancellable(ended.set):
                     ended.wait(30)
                 raise StorageError("the read was ended")
             time.sleep(0.01)
-            if int(name.rpartition("/")[2][:20]) // 8 == self.broken:
+            if number == self.broken:
                 raise StorageError("out of order")
         finally:
             with self._lock:
