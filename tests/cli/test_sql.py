@@ -243,6 +243,7 @@ def interrupt_after() -> Iterator[Callable[[float], None]]:
 def test_an_interrupt_is_exit_code_130_and_leaves_nothing_behind(
     sql: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt_after: Callable[[float], None]
 ) -> None:
+    assert rows(sql("select 1 as n")) == [{"n": 1}]  # what takes time once, imports above all, is not interrupted
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = set(threading.enumerate())
     interrupt_after(0.5)
@@ -250,6 +251,34 @@ def test_an_interrupt_is_exit_code_130_and_leaves_nothing_behind(
     assert sql(f"select count(*) from {many} a, {many} b where a.value < b.value") == (130, b"", "")
     assert [one.name for one in set(threading.enumerate()) - before if one.name.startswith("segreader")] == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_while_a_query_is_handed_over_ends_it(tmp_path: Path) -> None:
+    is_over, has_ended = threading.Event(), threading.Event()
+
+    class Connection:
+        def interrupt(self) -> None:
+            is_over.set()
+
+    class Interrupted(ThreadPoolExecutor):
+        has_been = False
+
+        def submit(self, work: Any, /, *args: Any, **named: Any) -> Any:
+            future = super().submit(work, *args, **named)
+            if not self.has_been:
+                self.has_been = True
+                raise KeyboardInterrupt
+            return future
+
+    def query() -> None:
+        is_over.wait(20)
+        has_ended.set()
+
+    with Interrupted(1) as thread:
+        engine = DuckEngine(Connection(), thread, str(tmp_path))  # type: ignore[arg-type]
+        with pytest.raises(KeyboardInterrupt):
+            engine.run(query)
+        assert has_ended.is_set()
 
 
 def test_a_step_of_duckdb_that_hears_of_no_interrupt_does_not_hold_the_program(
@@ -261,11 +290,17 @@ def test_a_step_of_duckdb_that_hears_of_no_interrupt_does_not_hold_the_program(
     monkeypatch.setattr("segreader.cli.shell.session._GRACE_S", 0.1)
     monkeypatch.setattr(os, "_exit", sys.exit)
     (tmp_path / "spill").mkdir()
-    is_over = threading.Event()
+    is_over, has_begun = threading.Event(), threading.Event()
+
+    def interrupt_once() -> None:  # called while it works: an interrupt before that would be the test's
+        if not has_begun.is_set():
+            has_begun.set()
+            interrupt_after(0.1)
+
     with ThreadPoolExecutor(1) as thread:
-        interrupt_after(0.2)
+        engine = DuckEngine(Deaf(), thread, str(tmp_path / "spill"))  # type: ignore[arg-type]
         with pytest.raises(SystemExit) as left:
-            DuckEngine(Deaf(), thread, str(tmp_path / "spill")).run(is_over.wait)  # type: ignore[arg-type]
+            engine.run(is_over.wait, interrupt_once)
         is_over.set()
     assert left.value.code == 130
     assert not (tmp_path / "spill").exists()

@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -98,7 +98,7 @@ class DuckEngine:
     Some of its steps hear of none, and last for minutes: then the program leaves without it.
 
     Args:
-        thread: where it works.
+        thread: where it works: a pool of one.
         spill: the directory that it writes to.
     """
 
@@ -113,22 +113,24 @@ class DuckEngine:
         Args:
             tick: called now and then while it works.
         """
-        future = self._thread.submit(work)
         try:
+            future = self._thread.submit(work)
             while tick is not None and not wait([future], _TICK_S).done:
                 tick()
             return future.result()
         except KeyboardInterrupt:
-            self._end(future)
+            self._end()
             raise
 
-    def _end(self, future: Future[Any]) -> None:
+    def _end(self) -> None:
         """Wait until interrupted work has ended, but not for ever."""
         deadline = time.monotonic() + _GRACE_S
         try:
-            while not future.done():
+            # Its turn comes after the work's, which may have begun though this thread does not know its future yet.
+            ended = self._thread.submit(lambda: None)
+            while not ended.done():
                 self.connection.interrupt()  # in vain before a query has begun
-                wait([future], 0.1)
+                wait([ended], 0.1)
                 if time.monotonic() > deadline:
                     if not self.stays:
                         self._leave()
