@@ -217,9 +217,9 @@ class AuditLog:
                     _log.warning("the audit file can be written again")
             except OSError as error:
                 self._metrics.audit_errors += 1
-                if not self._is_failing:
+                was_failing, self._is_failing = self._is_failing, True
+                if not was_failing:
                     _log.error("the audit file cannot be written, so no locations are given: %s", error.strerror)
-                self._is_failing = True
                 if self._is_shared and (line := data.rfind(b"\n", 0, done) + 1) < done:
                     data, done = b"\n" + data[line:], 0  # others may write behind what was cut
                 with self._changed:

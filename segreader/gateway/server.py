@@ -430,19 +430,26 @@ async def until_signal(
 
     Args:
         ending: set by the signals, or by others, to end it.
-        reload: called on SIGHUP, if it does not run.
+        reload: called on SIGHUP; once more for those that come while it runs, which may have missed the change.
 
     Raises:
         Exception: as ``start`` or ``work`` raise.
     """
     loop = asyncio.get_running_loop()
-    reloads: set[asyncio.Future[None]] = set()
+    must_reload = False
+    reloading: asyncio.Future[None] | None = None
+
+    async def reload_while_asked() -> None:
+        nonlocal must_reload
+        while must_reload:
+            must_reload = False
+            await reload()
 
     def on_hangup() -> None:
-        if not reloads:
-            task = asyncio.ensure_future(reload())
-            reloads.add(task)
-            task.add_done_callback(reloads.discard)
+        nonlocal must_reload, reloading
+        must_reload = True
+        if reloading is None or reloading.done():
+            reloading = asyncio.ensure_future(reload_while_asked())
 
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -111,8 +111,14 @@ class WorkerProcess:
         asyncio.get_running_loop().add_reader(channel.fileno(), self._hear)
 
     @classmethod
-    async def start(cls, task: WorkerTask, heard: Callable[[WorkerProcess, str, Any], None]) -> WorkerProcess:
-        """Start one; it has not begun to listen when this returns."""
+    async def start(
+        cls, make_task: Callable[[], WorkerTask], heard: Callable[[WorkerProcess, str, Any], None]
+    ) -> WorkerProcess:
+        """Start one; it has not begun to listen when this returns.
+
+        Args:
+            make_task: called when its process is there: what changes after that is for the caller to tell.
+        """
         own, its = socket.socketpair()
         with its:
             command = f"from segreader.gateway.workers import work; work({its.fileno()})"
@@ -120,7 +126,7 @@ class WorkerProcess:
                 sys.executable, "-c", command, stdin=asyncio.subprocess.DEVNULL, pass_fds=(its.fileno(),)
             )
         worker = cls(process, Connection(own.detach()), heard)
-        worker.tell(task)
+        worker.tell(make_task())
         return worker
 
     def tell(self, *message: Any) -> None:
@@ -245,10 +251,9 @@ class GatewayWorkers:
         wait_s = 0.0
         while not self._ending.is_set():
             self._starts[number] = self._starts.get(number, 0) + 1
-            config = replace(self.config, metrics_listen=None)
-            began_s, nodes = time.monotonic(), dict(self._nodes)
+            began_s = time.monotonic()
             worker = self._workers[number] = await WorkerProcess.start(
-                self._make_task(number=number, config=config, nodes=nodes), partial(self._heard, number)
+                partial(self._task_of, number), partial(self._heard, number)
             )
             try:
                 status = await worker.ended()
@@ -274,6 +279,9 @@ class GatewayWorkers:
                 wait_s,
             )
             await asyncio.sleep(wait_s)
+
+    def _task_of(self, number: int) -> WorkerTask:
+        return self._make_task(number=number, config=replace(self.config, metrics_listen=None), nodes=dict(self._nodes))
 
     async def _end(self, worker: WorkerProcess) -> None:
         """Have a worker answer what is under way and end; kill it if that takes too long."""
@@ -317,9 +325,13 @@ class GatewayWorkers:
             _log.error("the configuration stays as it was: %s", error)
             return
         given = replace(config, metrics_listen=None)
-        taken = await asyncio.gather(*(one.ask("reload", given) for one in self._workers.values()))
-        if any(taken) or not taken:
+        asked = list(self._workers.values())
+        taken = await asyncio.gather(*(one.ask("reload", given) for one in asked))
+        if True in taken or False not in taken:
             self.config = config
+            for worker in self._workers.values():
+                if worker not in asked:  # it was started meanwhile
+                    worker.tell("reload", given)
         self.metrics.reloads["failed" if False in taken else "ok"] += 1
 
     async def _states(self) -> list[tuple[Mapping[str, Any], Mapping[str, float], Mapping[str, bool]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -15,21 +16,22 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_broker import FakeBroker, FakeKafka, Heard, Reply, one_broker
-from gateway_process import free_base, line_with, require_prometheus, started, status
-from servers.process import free_port
+from gateway_process import PORTS, line_with, require_prometheus, started, status
+from servers.process import claimed_ports, free_port
 
 from segreader.broker.client import BrokerClient
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.main import main
 from segreader.gateway.config import GatewayConfig
-from segreader.gateway.workers import _send
+from segreader.gateway.server import until_signal
+from segreader.gateway.workers import GatewayWorkers, WorkerProcess, WorkerTask, _send
 
 VERSIONS = struct.pack(">hhi", 18, 0, 7) + b"\0\1c"
 _PATIENCE_S = 30.0
@@ -89,10 +91,12 @@ class Started:
     def peers_of_all(self, number: int = 2) -> list[Peer]:
         """Clients that are served, at least one by each worker."""
         peers: list[Peer] = []
+        until = time.monotonic() + _PATIENCE_S
         while sum(count > 0 for count in self.of_workers("open_connections").values()) < number:
-            assert len(peers) < 200
+            assert time.monotonic() < until, len(peers)
             peers.append(Peer(self.port))
             assert peers[-1].is_served()
+            time.sleep(0.02)  # a worker that was started again takes clients some time after it tells its numbers
         return peers
 
     def pids(self) -> list[int]:
@@ -123,17 +127,18 @@ def settings(root: Path, bootstrap: str, port: int, pages: int, workers: int = 2
 @contextlib.contextmanager
 def running(root: Path, kafka: FakeKafka, more: str = "") -> Iterator[Started]:
     require_prometheus()
-    port, config = free_base(), root / "gateway.toml"
-    pages = port + 7
-    text = settings(root, kafka.bootstrap, port, pages) + more
-    config.write_text(text)
-    with started(config) as process:
-        try:
-            line_with(process, "ready: clients begin at")
-            yield Started(process, config, text, port, pages, root / "audit.jsonl")
-        finally:
-            process.kill()
-            _opened.close()
+    config = root / "gateway.toml"
+    with claimed_ports(PORTS) as port:
+        pages = port + PORTS - 1
+        text = settings(root, kafka.bootstrap, port, pages) + more
+        config.write_text(text)
+        with started(config) as process:
+            try:
+                line_with(process, "ready: clients begin at")
+                yield Started(process, config, text, port, pages, root / "audit.jsonl")
+            finally:
+                process.kill()
+                _opened.close()
 
 
 def test_all_workers_serve_the_same_ports_and_one_page_shows_them_all(tmp_path: Path) -> None:
@@ -235,6 +240,114 @@ def test_a_hangup_reaches_all_workers_and_those_that_start_later_and_drops_nobod
         assert len(with_room) <= 1  # the new one has the limit, too
 
 
+def workers_of(config: GatewayConfig) -> GatewayWorkers:
+    return GatewayWorkers(config, make_backend=None, find_nodes=lambda *_: {}, set_up_logs=lambda _: None)
+
+
+class Answering:
+    """A worker that says what it made of a new configuration, once it may."""
+
+    def __init__(self, answer: bool | None) -> None:
+        self.answer, self.may_answer = answer, asyncio.Event()
+        self.told: list[GatewayConfig] = []
+
+    async def ask(self, what: str, config: GatewayConfig) -> bool | None:
+        await self.may_answer.wait()
+        return self.answer
+
+    def tell(self, what: str, config: GatewayConfig) -> None:
+        self.told.append(config)
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_taken"),
+    [
+        ((True, True), True),
+        ((False, False), False),
+        ((True, False), True),
+        ((None, None), True),
+        ((False, None), False),
+    ],
+)
+def test_a_worker_that_is_started_while_others_reload_hears_of_it(
+    answers: tuple[bool | None, bool | None], is_taken: bool
+) -> None:
+    old, new = [
+        GatewayConfig.load(None, {"bootstrap_servers": "b:1", "listen": "127.0.0.1:1", "location": "s3://b", **limits})
+        for limits in ({}, {"limits": {"connections": 1}})
+    ]
+
+    async def reload() -> None:
+        workers, asked, late = workers_of(old), [Answering(one) for one in answers], Answering(True)
+        workers._workers = dict(enumerate(asked))  # type: ignore[arg-type]
+        reloading = asyncio.ensure_future(workers.reload(lambda: new))
+        asked[0].may_answer.set()
+        await asyncio.sleep(0.05)
+        workers._workers[1] = late  # type: ignore[assignment]
+        asked[1].may_answer.set()
+        await reloading
+        assert (workers.config == new) == is_taken
+        assert late.told == [new] * is_taken
+        assert [one.told for one in asked] == [[], []]
+
+    asyncio.run(reload())
+
+
+def test_a_worker_starts_with_what_holds_when_its_process_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = GatewayConfig.load(None, {"bootstrap_servers": "b:1", "listen": "127.0.0.1:1", "location": "s3://b"})
+    new = replace(old, drain_s=1.0)
+
+    class Started(Exception):
+        """With the task that a worker was given."""
+
+    async def begin(make_task: Callable[[], WorkerTask], _heard: object) -> None:
+        workers.config = new  # a reload ends
+        workers._heard(2, None, "broker", (7, "b7", 9092))  # type: ignore[arg-type]
+        raise Started(make_task())
+
+    monkeypatch.setattr(WorkerProcess, "start", begin)
+    workers = workers_of(old)
+    with pytest.raises(Started) as caught:
+        asyncio.run(workers._keep(1))
+    [task] = caught.value.args
+    assert task.config.drain_s == 1.0
+    assert task.nodes == {7: ("b7", 9092)}
+
+
+def test_a_hangup_while_the_configuration_is_loaded_has_it_loaded_once_more() -> None:
+    async def hang_up() -> int:
+        loads, may_end, ending = 0, asyncio.Event(), asyncio.Event()
+
+        async def load() -> None:
+            nonlocal loads
+            loads += 1
+            await may_end.wait()
+
+        async def work() -> None:
+            os.kill(os.getpid(), signal.SIGHUP)
+            while not loads:
+                await asyncio.sleep(0.001)
+            for _ in range(2):  # of the second and the third, one is enough
+                os.kill(os.getpid(), signal.SIGHUP)
+                await asyncio.sleep(0.05)
+            assert loads == 1
+            may_end.set()
+            while loads < 2:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGHUP)
+            while loads < 3:
+                await asyncio.sleep(0.001)
+
+        async def nothing() -> None: ...
+
+        async with asyncio.timeout(_PATIENCE_S):
+            await until_signal(ending, nothing, work, reload=load, stop=nothing)
+        return loads
+
+    assert asyncio.run(hang_up()) == 3
+
+
 @pytest.mark.parametrize("is_group", [False, True])
 def test_a_stop_lets_every_worker_answer_what_is_under_way(tmp_path: Path, is_group: bool) -> None:
     may_answer = threading.Event()
@@ -287,17 +400,16 @@ def test_where_a_broker_is_now_is_known_to_all_workers_when_one_hears_of_it(tmp_
             second.close()
             with BrokerClient(f"127.0.0.1:{found.port}") as client:
                 client.metadata(["t"])
-            time.sleep(0.2)
-            assert all(Peer(found.port + 2).is_served() for _ in range(30))
+            eventually(lambda: all(Peer(found.port + 2).is_served() for _ in range(30)))
             assert len(moved.asked("ApiVersions")) >= 30
 
 
 def test_what_is_wrong_with_the_settings_is_told_once_and_ends_it(tmp_path: Path) -> None:
     require_prometheus()
-    with one_broker() as kafka:
+    with one_broker() as kafka, claimed_ports(PORTS) as base:
         config = tmp_path / "gateway.toml"
         # Only a worker finds out that this location has no URLs to give.
-        text = settings(tmp_path, kafka.bootstrap, base := free_base(), base + 7).replace("url_base", "# url_base")
+        text = settings(tmp_path, kafka.bootstrap, base, base + PORTS - 1).replace("url_base", "# url_base")
         config.write_text(text)
         with started(config) as process:
             told = process.communicate(timeout=60)[1]
