@@ -31,7 +31,7 @@ TOKEN = "c4nary.token.0123456789"
 
 
 def settings(mechanism: str = "PLAIN", **changes: Any) -> ClientSettings:
-    values: dict[str, Any] = {"security_protocol": SecurityProtocol.SASL_PLAINTEXT, "request_timeout_ms": 2000}
+    values: dict[str, Any] = {"security_protocol": SecurityProtocol.SASL_PLAINTEXT, "request_timeout_ms": 10_000}
     values |= {"sasl_mechanism": SaslMechanism(mechanism)}
     if mechanism == "OAUTHBEARER":
         values |= {"token_provider": lambda: TOKEN}

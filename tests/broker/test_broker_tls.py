@@ -21,7 +21,7 @@ from segreader.errors import AuthenticationError, ConnectionFailedError, OptionE
 from segreader.storage.retry import Clock
 from segreader.storage.signed_url import Secret
 
-TIMES: dict[str, Any] = {"request_timeout_ms": 2000, "connect_timeout_ms": 1000}
+TIMES: dict[str, Any] = {"request_timeout_ms": 10_000, "connect_timeout_ms": 10_000}
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_a_listener_without_tls_is_named(ca_file: str) -> None:
     with FakeBroker() as broker:
         broker.say("ApiVersions", SILENCE)
         with pytest.raises(ConnectionFailedError, match=r"TLS.*security\.protocol"):
-            open_to(broker, settings(ca_file=ca_file))
+            open_to(broker, settings(ca_file=ca_file, connect_timeout_ms=1000))
 
 
 def test_a_listener_with_tls_is_named(broker: FakeBroker) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from fake_broker import CLOSE, SILENCE, FakeBroker, Heard, Raw, one_broker
@@ -21,7 +23,8 @@ from segreader.broker.settings import ClientSettings
 from segreader.errors import ConnectionFailedError, ProtocolError, UnsupportedVersionError
 from segreader.storage.retry import Clock
 
-SETTINGS = ClientSettings(request_timeout_ms=300, connect_timeout_ms=300)
+SETTINGS = ClientSettings(request_timeout_ms=10_000, connect_timeout_ms=10_000)
+IMPATIENT = ClientSettings(request_timeout_ms=300, connect_timeout_ms=300)
 LATE = 1 << 60
 
 
@@ -148,7 +151,8 @@ def test_a_close_within_a_frame_tells_how_much_came(echo: Echo) -> None:
         echo.connection.receive(pending)
 
 
-def test_a_silent_broker_is_left_after_the_request_timeout(echo: Echo) -> None:
+def test_a_silent_broker_is_left_after_the_request_timeout(make_echo: Callable[..., Echo]) -> None:
+    echo = make_echo(IMPATIENT)
     pending = echo.connection.send(call())
 
     with pytest.raises(ConnectionFailedError, match="broker:9092: timed out waiting for Fetch v17"):
@@ -215,17 +219,26 @@ def test_throttle_time_puts_the_end_of_an_operation_off_and_is_waited_for() -> N
         opened.connection.close()
 
 
-def test_an_answer_that_a_throttle_time_holds_back_is_not_late(make_echo: Callable[..., Echo]) -> None:
-    echo = make_echo()
+@pytest.mark.parametrize(("came_ms", "is_late"), [(799, False), (800, True)])
+def test_an_answer_that_a_throttle_time_holds_back_is_not_late(
+    came_ms: int, is_late: bool, make_echo: Callable[..., Echo], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock()
+    echo = make_echo(IMPATIENT, clock)
     pending = echo.connection.send(call())
     echo.connection._throttle(500)
-    late = threading.Timer(0.6, echo.answer, (pending.correlation_id, b"late"))
-    late.start()
+    due = echo.connection._due
 
-    answer = echo.connection.receive(pending, deadline=Deadline.after(echo.connection.now_ms(), 300))
+    def due_and_wait(*given: Any) -> int:
+        found = due(*given)
+        clock.at_s += came_ms / 1000
+        echo.answer(pending.correlation_id, b"late")
+        return found
 
-    assert bytes(answer) == b"late"
-    late.join()
+    monkeypatch.setattr(echo.connection, "_due", due_and_wait)
+    deadline = Deadline.after(echo.connection.now_ms(), 300)
+    with pytest.raises(ConnectionFailedError, match="timed out") if is_late else contextlib.nullcontext():
+        assert bytes(echo.connection.receive(pending, deadline=deadline)) == b"late"
 
 
 def test_a_wait_ends_when_the_client_is_closed(make_echo: Callable[..., Echo]) -> None:
@@ -328,7 +341,7 @@ def test_who_accepts_and_says_nothing_costs_the_connect_timeout() -> None:
     with FakeBroker() as broker:
         broker.say("ApiVersions", SILENCE)
         with pytest.raises(ConnectionFailedError, match="timed out waiting for ApiVersions v3"):
-            open_to(broker)
+            open_to(broker, IMPATIENT)
 
 
 def test_nobody_at_the_port_is_told_with_host_and_port() -> None:

@@ -230,7 +230,7 @@ def test_an_offset_that_no_leader_knows_in_time_is_reported_by_kafkas_name(capsy
                 for topic in heard.message.topics
             ]
         }
-        timeout = ("--broker-option", "default.api.timeout.ms=300")
+        timeout = ("--broker-option", "default.api.timeout.ms=1000")
         assert main(["cat", "--topic", "t", "--bootstrap-servers", kafka.bootstrap, *timeout]) == 4
 
     assert "t-0: OFFSET_NOT_AVAILABLE (78)" in capsys.readouterr().err

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -63,9 +62,7 @@ def test_options_and_settings_by_earlier_names_warn(tmp_path: Path, capsys: pyte
 
 def test_brokers_that_are_away_at_the_start_are_tried_again(tmp_path: Path) -> None:
     require_prometheus()
-    port, pages, config = free_port(), free_port(), tmp_path / "gateway.toml"
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        away = gone.getsockname()[1]
+    port, pages, away, config = free_port(), free_port(), free_port(), tmp_path / "gateway.toml"
     settings = (
         f'bootstrap_servers = "127.0.0.1:{away}"\nlisten = "127.0.0.1:{port}"\nlocation = "{tmp_path}"\n'
         f'url_base = "https://segments.example"\nmetrics_listen = "127.0.0.1:{pages}"\nlog_format = "json"\n'

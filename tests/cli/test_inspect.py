@@ -261,7 +261,8 @@ def test_the_log_of_a_segment_in_a_store_is_read_several_ranges_at_a_time() -> N
         builder.batch([bytes([number]) * 40_000])
     data = builder.to_bytes()
     segment = Segment(TopicIdPartition("t", 0), 0, len(data), SegmentFiles("together-4/log"))
-    with FaultServer(data) as server, open_store(server, range_size=300_000, in_flight=4) as store:
+    with FaultServer(data) as server, open_store(server, range_size=300_000, in_flight=4, idle_timeout_s=60) as store:
+        server.late_s = 20
         summary = LogSummary(store)
         assert sum(summary.read(segment)) == len(data)
         rows = list(SegmentRows(store).of("together-4/log", len(data)))

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Generator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -71,6 +72,7 @@ def test_several_bodies_of_a_bucket_are_in_flight() -> None:
     objects = bucket()
     for options, least, most in ((ReadOptions(), 4, 8), (ReadOptions(threads=1), 1, 1)):
         bodies = Bodies(objects)
+        bodies.least = least
         found = [one for one in read(objects, bodies, options) if isinstance(one, LogSummary)]
         assert [one.to_json()["records"] for one in found] == [8] * 12
         assert bodies.begun == 12
@@ -91,13 +93,14 @@ def test_an_error_of_a_store_comes_after_the_summaries_before_it(broken: int) ->
 
 
 def test_logs_are_not_read_further_ahead_than_is_allowed() -> None:
-    begun = []
+    begun: list[int] = []
     for most in (1, 100_000):
         objects = bucket(segments=40)
         bodies = Bodies(objects)
         found = read(objects, bodies, ReadOptions(threads=8, read_ahead_bytes=most))
         while isinstance(next(found), int):
             pass
+        until(lambda bodies=bodies: bodies.begun > max(begun, default=0))  # type: ignore[misc]
         time.sleep(0.2)
         begun.append(bodies.begun)
         found.close()
@@ -109,14 +112,18 @@ def test_logs_are_not_read_further_ahead_than_is_allowed() -> None:
 
 def test_ending_it_does_not_wait_for_bodies() -> None:
     objects = bucket()
-    bodies = Bodies(objects)
-    bodies.stuck_from = 1
-    found = read(objects, bodies, ReadOptions())
-    while isinstance(next(found), int):
-        pass
-    assert until(lambda: bodies.open >= 4)
 
-    began = time.monotonic()
-    found.close()
-    assert time.monotonic() - began < 0.3 + 0.5  # of a machine that may be busy
-    assert threads(NAME) == []
+    def end_one() -> float:
+        bodies = Bodies(objects)
+        bodies.stuck_from = 1
+        found = read(objects, bodies, ReadOptions())
+        while isinstance(next(found), int):
+            pass
+        assert until(lambda: bodies.open >= 4)
+
+        began = time.monotonic()
+        found.close()
+        assert until(lambda: not threads(NAME))
+        return time.monotonic() - began
+
+    assert median(end_one() for _ in range(3)) < 0.3 + 0.5  # the machine may be busy with something else once

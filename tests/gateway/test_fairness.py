@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from gateway_process import connected, list_groups, running
 from gateway_upstream import Client, relayed, run
+from hand_clock import held_loop_time
 from located_broker import TOPIC_ID
 
 from segreader.broker.codec import decode_answer, encode_request, read_request_head
@@ -32,6 +33,10 @@ from segreader.testing.directory import kafka_uuid
 
 _LONGEST_STEP_S = 0.02
 """CPU time of this thread: whole requests took 45 to 1,280 ms at once, steps take less than 1 ms."""
+
+_ROUNDS = 4
+"""What a machine does beside, or where it stops, may count for a step once: a round within the bound shows what holds.
+Each round does everything anew."""
 
 
 def fetch(
@@ -210,12 +215,15 @@ def test_others_do_not_wait_for_a_client_with_28_000_partitions(is_flagged: bool
                     assert await around.client.ask(greedy) == many.frame
 
             await around.client.ask(greedy)
-            steps.clear()
             attacking = asyncio.ensure_future(attack())
-            turns = await _spent_on_each(other, steps)
+            longest: list[float] = []
+            while not longest or min(longest) >= _LONGEST_STEP_S:
+                assert len(longest) < _ROUNDS, longest
+                steps.clear()
+                turns = await _spent_on_each(other, steps)
+                longest.append(max(steps))
+                assert median(turns) < 0.01, "CPU time of all others while one request goes to and fro"
             attacking.cancel()
-            assert max(steps) < _LONGEST_STEP_S
-            assert median(turns) < 0.01, "CPU time of all others while one request goes to and fro"
             other.writer.close()
 
     run(test)
@@ -241,10 +249,14 @@ def test_an_answer_to_produce_is_read_in_short_steps(topics: int, partitions: in
 
     async def test() -> None:
         frame = memoryview(writer.data)
-        began = time.thread_time()
-        assert await asyncio.ensure_future(rewrite_whole(frame, Api.PRODUCE, 13, Nowhere())) == frame
-        assert max(steps) < (time.thread_time() - began) / 4
-        assert len(steps) >= topics * partitions // 32
+        shares: list[float] = []
+        while not shares or min(shares) >= 1 / 4:
+            assert len(shares) < _ROUNDS, shares
+            steps.clear()
+            began = time.thread_time()
+            assert await asyncio.ensure_future(rewrite_whole(frame, Api.PRODUCE, 13, Nowhere())) == frame
+            shares.append(max(steps) / (time.thread_time() - began))
+            assert len(steps) >= topics * partitions // 32
 
     run(test)
 
@@ -273,10 +285,14 @@ def test_an_answer_to_find_coordinator_is_written_anew_in_short_steps(steps: lis
 
     async def test() -> None:
         frame = memoryview(coordinators(10_000))
-        began = time.thread_time()
-        got = await asyncio.ensure_future(rewrite_whole(frame, Api.FIND_COORDINATOR, 6, Moved()))
-        assert max(steps) < (time.thread_time() - began) / 4
-        assert len(steps) >= 10_000 // 8
+        shares: list[float] = []
+        while not shares or min(shares) >= 1 / 4:
+            assert len(shares) < _ROUNDS, shares
+            steps.clear()
+            began = time.thread_time()
+            got = await asyncio.ensure_future(rewrite_whole(frame, Api.FIND_COORDINATOR, 6, Moved()))
+            shares.append(max(steps) / (time.thread_time() - began))
+            assert len(steps) >= 10_000 // 8
         told = decode_answer(Api.FIND_COORDINATOR, 6, memoryview(got)).coordinators
         assert [one.key for one in told] == [f"group-{number}" for number in range(10_000)]
         assert {(one.host, one.port) for one in told} == {("gateway.example", 9093)}
@@ -306,11 +322,14 @@ def test_aborted_transactions_pass_in_short_steps(count: int, steps: list[float]
 
     async def test() -> None:
         async with relayed(lambda request: answer) as around:
-            for _ in range(2):
+            assert await around.client.ask(fetch(1, 1, is_flagged=False)) == answer
+            longest: list[float] = []
+            while not longest or min(longest) >= _LONGEST_STEP_S:
+                assert len(longest) < _ROUNDS, longest
                 steps.clear()
                 assert await around.client.ask(fetch(1, 1, is_flagged=False)) == answer
-            assert max(steps) < _LONGEST_STEP_S
-            assert len(steps) >= count // STEP_OF_ABORTS
+                longest.append(max(steps))
+                assert len(steps) >= count // STEP_OF_ABORTS
 
     run(test)
 
@@ -418,15 +437,15 @@ def test_the_requests_of_a_client_that_is_alone_begin_at_once() -> None:
     run(test)
 
 
-def test_a_client_is_alone_again_when_others_ask_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_SHARED_FOR_S", 0.01)
-
+def test_a_client_is_alone_again_when_others_ask_no_more() -> None:
     async def test() -> None:
         turns = Turns()
-        await _begun_by_two(turns)
-        assert not await _begin_at_once(turns, "other")
-        await asyncio.sleep(0.02)
-        assert await _begin_at_once(turns, "other")
+        with held_loop_time() as now:
+            await _begun_by_two(turns)
+            now.at_s += 0.9 * admission._SHARED_FOR_S
+            assert not await _begin_at_once(turns, "other")
+            now.at_s += 0.2 * admission._SHARED_FOR_S
+            assert await _begin_at_once(turns, "other")
 
     run(test)
 

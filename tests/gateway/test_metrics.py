@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from gateway_process import connected, echo, free_base, list_groups, page, require_prometheus, running
+from gateway_process import connected, echo, list_groups, page, require_prometheus, running
 from gateway_upstream import relayed, run
 from located_broker import CANARY, Leader, asked, flagged, located_over
+from servers.process import free_port
 
 from segreader import __version__
 from segreader.errors import OptionError
@@ -83,7 +84,7 @@ def test_the_page_of_metrics_counts_and_knows_its_paths() -> None:
         return echo(request)
 
     async def test() -> None:
-        port = free_base(1)
+        port = free_port()
         async with running(slow, metrics_listen=("127.0.0.1", port)) as (gateway, _):
             client = await connected(gateway.config.listen_port)
             await client.ask(list_groups())
@@ -130,7 +131,7 @@ def test_without_the_package_the_next_step_is_named(monkeypatch: pytest.MonkeyPa
 
     async def test() -> None:
         with pytest.raises(OptionError, match="prometheus-client") as caught:
-            async with running(metrics_listen=("127.0.0.1", free_base(1))):
+            async with running(metrics_listen=("127.0.0.1", free_port())):
                 pass
         assert "pip install 'prometheus-client" in str(caught.value)
 
@@ -139,7 +140,7 @@ def test_without_the_package_the_next_step_is_named(monkeypatch: pytest.MonkeyPa
 
 def test_the_pages_of_health() -> None:
     async def test() -> None:
-        port = free_base(1)
+        port = free_port()
         async with running(metrics_listen=("127.0.0.1", port)) as (gateway, _):
             assert (await page(port, b"GET /healthz HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nok\n")
             assert (await page(port, b"HEAD /healthz HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")

@@ -71,7 +71,7 @@ def soon(claim: Callable[[], bool], seconds: float = 10) -> bool:
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    assert not readers()
+    assert soon(lambda: not readers())  # those of other tests may be about to end
     yield
     assert soon(lambda: not readers())
 
@@ -179,7 +179,7 @@ def test_who_is_cancelled_does_not_wait_for_the_step_and_the_thread_ends_after_i
         began = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10  # the step waits for 30 s
         assert not source.is_closed
         source.go.set()
         assert await asyncio.to_thread(soon, lambda: source.is_closed and not readers())

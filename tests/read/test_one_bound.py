@@ -162,18 +162,21 @@ def inspected(place: ObjectStore | str, options: ReadOptions) -> None:
 def mapped(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """The most bytes that ranges over HTTP had lent at a time: they are no memory of Python's."""
     lent = most = 0
+    lock = threading.Lock()  # ranges are fetched by several threads
     take, give = http_store._Buffers.take, http_store._Buffers.give
 
     def taken(self, size):  # type: ignore[no-untyped-def]
         nonlocal lent, most
         buffer = take(self, size)
-        lent += len(buffer)
-        most = max(most, lent)
+        with lock:
+            lent += len(buffer)
+            most = max(most, lent)
         return buffer
 
     def given(self, buffer):  # type: ignore[no-untyped-def]
         nonlocal lent
-        lent -= len(buffer)
+        with lock:
+            lent -= len(buffer)
         give(self, buffer)
 
     monkeypatch.setattr(http_store._Buffers, "take", taken)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any
 import pytest
 from fault_server import FaultServer
 from fault_urls import CANARY, open_store
+from held_bodies import threads as threads_named
+from held_bodies import until
 from sample import exhaustive
 
 import segreader
@@ -72,12 +73,7 @@ class Faulty:
             if not name.endswith(log) or wanted.size < 500_000:  # planning reads some bytes of the end
                 yield from inner(store, name, wanted, **expected)
                 return
-            settings: dict[str, Any] = {
-                "range_size": 200_000,
-                "idle_timeout_s": 0.2,
-                "tries": 3,
-                "backoff_start_s": 0.001,
-            }
+            settings: dict[str, Any] = {"range_size": 200_000, "tries": 3, "backoff_start_s": 0.001}
             with open_store(server, **settings) as other:
                 yield from other.read_pieces(self.name, wanted)
 
@@ -132,4 +128,4 @@ def test_a_fault_is_the_same_for_any_number_of_threads(
     else:
         assert 1200 <= len(offsets) < 1800
         assert error
-    assert not [one.name for one in threading.enumerate() if one.name.startswith(("segreader-read", "segreader-http"))]
+    assert until(lambda: not threads_named("segreader-read") + threads_named("segreader-http"))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from servers.process import free_port
 
 from segreader.cli.main import main
 from segreader.errors import StorageError
@@ -126,7 +127,7 @@ def test_sigterm_during_a_run_ends_it_at_the_next_segment(bucket: Path, monkeypa
     monkeypatch.setattr("segreader.report.model.read_report", look)
     before = signal.getsignal(signal.SIGTERM)
 
-    assert main(["verify", str(bucket), "--metrics", f"127.0.0.1:{_free_port()}"]) == 0
+    assert main(["verify", str(bucket), "--metrics", f"127.0.0.1:{free_port()}"]) == 0
     assert looked == [bucket]
     assert signal.getsignal(signal.SIGTERM) == before
 
@@ -151,16 +152,9 @@ def test_without_prometheus_client_the_command_to_install_it_is_named(
     assert "pip install 'prometheus-client" in capsys.readouterr().err
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 @pytest.mark.skipif(os.name != "posix", reason="SIGTERM is of POSIX")
 def test_metrics_are_served_until_sigterm_which_ends_with_exit_code_0(bucket: Path) -> None:
-    port = _free_port()
+    port = free_port()
     program = "import sys; from segreader.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "verify", str(bucket), "--metrics", f"127.0.0.1:{port}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

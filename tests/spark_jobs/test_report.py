@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from backfill_runs import request
 from corpus import CORPUS
+from held_bodies import until
 
 from segreader.backfill.done import DoneEntry
 from segreader.backfill.job_plan import JobPlan, make_plan
@@ -358,10 +359,15 @@ def test_a_terminal_is_told_each_second_though_looks_are_seldom(
     monkeypatch.setattr("spark_jobs.report._OFTEN", 0.01)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    now = iter(range(1000))
-    watch, target, _ = watch_of(4, every=3600, clock=lambda: next(now))
+    seconds: list[int] = []
+
+    def clock() -> int:
+        seconds.append(len(seconds))
+        return seconds[-1]
+
+    watch, target, _ = watch_of(4, every=3600, clock=clock)
     with watch:
-        time.sleep(0.5)
+        assert until(lambda: len(seconds) > 20)
     assert target.pages == 0
     shown = capsys.readouterr().err.split("\r\x1b[K")
     assert shown[1:3] == [

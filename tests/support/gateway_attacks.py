@@ -20,7 +20,8 @@ from selectors import EpollSelector
 from statistics import median
 from typing import Any
 
-from gateway_process import free_base, list_groups
+from gateway_process import PORTS, list_groups
+from servers.process import claimed_ports
 
 from segreader.broker.codec import encode_request
 from segreader.broker.location import request_tags
@@ -238,9 +239,10 @@ def paid_for(attack: str, directory: Path) -> tuple[float, float]:
 
     Each is the median over many requests.
     """
-    port, clock = free_base(), directory / "clock"
+    clock = directory / "clock"
     clock.write_bytes(bytes(_CLOCK.size))
     with contextlib.ExitStack() as stack:
+        port = stack.enter_context(claimed_ports(PORTS))
         shown = stack.enter_context(_mapped(clock))
         stack.enter_context(_process("broker", port + 5))
         _connected(port + 5, "127.0.0.1").close()

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import random
-import socket
 import ssl
 import struct
 import subprocess
@@ -19,6 +17,7 @@ from typing import Any
 import urllib3
 from gateway_upstream import Client, Upstream
 from servers.pool import skip_or_fail
+from servers.process import claimed_ports
 
 from segreader.gateway.config import GatewayConfig
 from segreader.gateway.server import Gateway
@@ -31,14 +30,8 @@ def require_prometheus() -> None:
         skip_or_fail("prometheus", "prometheus-client is not installed: make .venv/.dev")
 
 
-def free_base(count: int = 8) -> int:
-    """The first of some free ports in a row, below those that the kernel gives to others meanwhile."""
-    while True:
-        first = random.randrange(12_000, 32_000)
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for number in range(first, first + count):
-                held.enter_context(socket.create_server(("127.0.0.1", number)))
-            return first
+PORTS = 8
+"""Ports in a row for a gateway: where clients begin, those of its brokers, and perhaps its pages."""
 
 
 def list_groups(number: int = 1) -> bytes:
@@ -61,24 +54,25 @@ async def running(
     upstream = Upstream(handler)  # type: ignore[arg-type]
     behind = await asyncio.start_server(upstream.serve, "127.0.0.1", 0, ssl=context)
     upstream.port = behind.sockets[0].getsockname()[1]
-    config = GatewayConfig(
-        bootstrap_servers=(f"127.0.0.1:{upstream.port}",),
-        listen_host="127.0.0.1",
-        listen_port=free_base(),
-        location="s3://bucket",
-        **settings,
-    )
-    gateway = Gateway(config)
-    try:
-        await gateway.start({1: ("127.0.0.1", upstream.port)})
-        yield gateway, upstream
-    finally:
-        await gateway.stop()
-        for writer in [*upstream.writers, *(client.writer for client in _CLIENTS)]:
-            writer.close()
-        _CLIENTS.clear()
-        behind.close()
-        await asyncio.sleep(0)
+    with claimed_ports(PORTS) as base:
+        config = GatewayConfig(
+            bootstrap_servers=(f"127.0.0.1:{upstream.port}",),
+            listen_host="127.0.0.1",
+            listen_port=base,
+            location="s3://bucket",
+            **settings,
+        )
+        gateway = Gateway(config)
+        try:
+            await gateway.start({1: ("127.0.0.1", upstream.port)})
+            yield gateway, upstream
+        finally:
+            await gateway.stop()
+            for writer in [*upstream.writers, *(client.writer for client in _CLIENTS)]:
+                writer.close()
+            _CLIENTS.clear()
+            behind.close()
+            await asyncio.sleep(0)
 
 
 _CLIENTS: list[Client] = []

@@ -1,8 +1,11 @@
-"""A clock that moves only when somebody waits, and remembers how long they wanted to."""
+"""Clocks that stand still: one moves only when somebody waits, and remembers how long; one of asyncio, by hand."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
+from collections.abc import Iterator
 
 from segreader.storage.retry import Clock
 
@@ -24,3 +27,25 @@ class HandClock(Clock):
         self.waits.append(seconds)
         self.at_s += seconds
         return stopped.is_set()
+
+
+class HeldTime:
+    """Where the time of an event loop stands; it moves by hand."""
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+
+
+@contextlib.contextmanager
+def held_loop_time() -> Iterator[HeldTime]:
+    """Hold the time of the event loop that runs, however long the machine takes for the steps of the block.
+
+    Timers that are due later never fire in it: have no step wait for one.
+    """
+    loop = asyncio.get_running_loop()
+    held = HeldTime(loop.time())
+    loop.time = lambda: held.at_s  # type: ignore[method-assign]
+    try:
+        yield held
+    finally:
+        del loop.time

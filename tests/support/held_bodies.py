@@ -79,8 +79,8 @@ def damaged_bucket(segments: int = 12) -> MemoryStore:
 class Bodies:
     """Counts whole logs that are asked for, and holds each up, as a store on the network does.
 
-    ``most`` is how many were asked for at once. Logs are numbered from 0, in order of their offsets: those from
-    ``stuck_from`` on never come, and ``broken`` fails.
+    ``most`` is how many were asked for at once; the first ones wait until that is ``least``. Logs are numbered from 0,
+    in order of their offsets: those from ``stuck_from`` on never come, and ``broken`` fails.
     """
 
     def __init__(self, objects: MemoryStore) -> None:
@@ -88,6 +88,7 @@ class Bodies:
         self.open = self.most = self.begun = 0
         self.stuck_from: int | None = None
         self.broken = -1
+        self.least = 1
         self._lock = threading.Lock()
 
     def __call__(self, request: str) -> None:
@@ -105,6 +106,8 @@ class Bodies:
                 with cancellable(ended.set):
                     ended.wait(30)
                 raise StorageError("the read was ended")
+            if not until(lambda: self.most >= self.least):
+                self.least = 1  # the others need not wait in vain, too
             time.sleep(0.01)
             if number == self.broken:
                 raise StorageError("out of order")

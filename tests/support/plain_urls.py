@@ -54,12 +54,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(max(0, stop - start)))
         self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}" if start < stop else "bytes */0")
         self.send_header("ETag", f'"{hash(data)}"')
-        self.end_headers()
-        self.wfile.write(data[start:stop])
-        with self.server.lock:
+        with self.server.lock:  # before the client can have it, and the test looks
             self.server.sent[name] += max(0, stop - start)
             self.server.asked[name] += 1
             self.server.least[name] = min(self.server.least[name], int(last) + 1 - start)
+        self.end_headers()
+        self.wfile.write(data[start:stop])
 
 
 @contextmanager

@@ -245,11 +245,20 @@ def test_one_thread_is_the_one_that_asks(large: Path, monkeypatch: pytest.Monkey
 def test_a_query_that_is_interrupted_leaves_no_thread_behind(large: Path) -> None:
     connection = duckdb.connect()
     register(connection, "t", large, split_bytes=1 << 17, batch_rows=500, threads=3)
-    timer = threading.Timer(0.5, connection.interrupt)
-    timer.start()
-    with pytest.raises(duckdb.InterruptException):
-        connection.sql("select count(*) from t a, t b where a.value < b.value").fetchall()
-    timer.join()
+    is_over = threading.Event()
+
+    def interrupt() -> None:
+        while not is_over.wait(0.5):  # again: it is in vain before the query has begun
+            connection.interrupt()
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        with pytest.raises(duckdb.InterruptException):
+            connection.sql("select count(*) from t a, t b where a.value < b.value").fetchall()
+    finally:
+        is_over.set()
+        interrupting.join()
     connection.close()
     gc.collect()
     deadline = time.monotonic() + 10

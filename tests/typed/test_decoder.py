@@ -376,19 +376,23 @@ def test_rows_are_decoded_while_other_threads_run() -> None:
     of = ValueDecoder(decoding(schema_of({"type": "array", "items": "long"})), kernel="native")
     count = 20_000_000
     values = pa.array([encode_long(count) + b"\2" * count + b"\0"], pa.binary())
-    begun, ended = threading.Event(), threading.Event()
 
-    def decode_all() -> None:
-        begun.set()
-        of.decode(values)
-        ended.set()
+    def turns_beside() -> int:
+        begun, ended = threading.Event(), threading.Event()
 
-    thread = threading.Thread(target=decode_all)
-    thread.start()
-    begun.wait()
-    turns = 0
-    while not ended.is_set():
-        time.sleep(0.0001)
-        turns += 1
-    thread.join()
-    assert turns > 20
+        def decode_all() -> None:
+            begun.set()
+            of.decode(values)
+            ended.set()
+
+        thread = threading.Thread(target=decode_all)
+        thread.start()
+        begun.wait()
+        turns = 0
+        while not ended.is_set():
+            time.sleep(0.0001)
+            turns += 1
+        thread.join()
+        return turns
+
+    assert any(turns_beside() > 20 for _ in range(5))  # of a busy machine this thread may have little for once

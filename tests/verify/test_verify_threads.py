@@ -74,6 +74,7 @@ def open_bucket(objects: MemoryStore, bodies: Bodies) -> LocationSource:
 def test_several_bodies_of_a_bucket_are_in_flight() -> None:
     objects = bucket()
     bodies = Bodies(objects)
+    bodies.least = 4
     findings = list(verify(open_bucket(objects, bodies), deep=True))
 
     assert (findings, bodies.begun) == ([], 12)
@@ -105,13 +106,14 @@ def test_a_log_that_cannot_be_read_is_a_finding_at_its_place(broken: int) -> Non
 
 def test_logs_are_not_read_further_ahead_than_is_allowed() -> None:
     objects = damaged_bucket(segments=40)  # so that there is a finding to stop at
-    begun = []
+    begun: list[int] = []
     for most in (1, 100_000):
         bodies = Bodies(objects)
         findings = verify(
             open_bucket(objects, bodies), deep=True, options=ReadOptions(threads=8, read_ahead_bytes=most)
         )
         assert next(findings).code is Code.CRC_MISMATCH
+        until(lambda bodies=bodies: bodies.begun > max(begun, default=0))  # type: ignore[misc]
         time.sleep(0.2)
         begun.append(bodies.begun)
         findings.close()

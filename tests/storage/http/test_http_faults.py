@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fault_server import HEADS, LENGTHS, WRONG_CODINGS, FaultServer
-from fault_urls import FaultUrls, StandingClock, open_store, read
+from fault_urls import FaultUrls, StandingClock, is_once_within, open_store, read
 
 from segreader.errors import (
     AccessDeniedError,
@@ -25,6 +27,10 @@ from segreader.storage.base import ObjectInfo, tag_of
 def server() -> Iterator[FaultServer]:
     with FaultServer() as server:
         yield server
+
+
+TIMED = {"stallmid", "stallhead", "drip"}
+"""What ends their first request is a timeout: a machine that stands still may end another one so."""
 
 
 @pytest.mark.parametrize(
@@ -61,13 +67,18 @@ def server() -> Iterator[FaultServer]:
     ],
 )
 def test_the_right_bytes_come_in_spite_of(server: FaultServer, scenario: str, gets: int) -> None:
-    with open_store(server) as store:
-        began = time.monotonic()
-        assert read(store, f"{scenario}/ok-{scenario}", 1000, 601_000) == server.data[1000:601_000]
+    times: dict[str, Any] = {"idle_timeout_s": 0.5} if scenario in TIMED else {}
 
-    assert len(server.log(f"ok-{scenario}")) == gets
-    assert time.monotonic() - began < 2
-    assert store.metrics.bytes_got == 600_000
+    def attempt(turn: int) -> bool:
+        id = f"ok-{scenario}-{turn}"
+        with open_store(server, **times) as store:
+            assert read(store, f"{scenario}/{id}", 1000, 601_000) == server.data[1000:601_000]
+        assert store.metrics.bytes_got == 600_000
+        found = len(server.log(id))
+        assert found == gets or scenario in TIMED
+        return found == gets
+
+    assert is_once_within(2, attempt)
 
 
 @pytest.mark.parametrize(
@@ -182,16 +193,6 @@ def test_every_request_names_its_range_and_takes_no_encoding(server: FaultServer
     assert store.metrics.log == ["GET clean/plain bytes=0-0", "GET clean/plain bytes=5-9"]
 
 
-def is_once_within(seconds: float, attempt: Callable[[int], object]) -> bool:
-    """Whether one of five attempts takes less: a loaded machine is late now and then, a wrong timeout always."""
-    for turn in range(5):
-        began = time.monotonic()
-        attempt(turn)
-        if time.monotonic() - began < seconds:
-            return True
-    return False
-
-
 @pytest.mark.parametrize("scenario", ["stallhead", "stallmid"])
 def test_a_stall_is_noticed_within_the_idle_time(server: FaultServer, scenario: str) -> None:
     with open_store(server, idle_timeout_s=0.3) as store:
@@ -200,9 +201,9 @@ def test_a_stall_is_noticed_within_the_idle_time(server: FaultServer, scenario: 
 
 @pytest.mark.parametrize("scenario", ["driphead", "continues"])
 def test_a_head_that_never_ends_is_given_up(server: FaultServer, scenario: str) -> None:
-    def attempt(turn: int) -> None:
+    def attempt(turn: int) -> bool:
         assert read(store, f"{scenario}/head-{scenario}-{turn}", 0, 1000) == server.data[:1000]
-        assert len(server.log(f"head-{scenario}-{turn}")) == 2
+        return len(server.log(f"head-{scenario}-{turn}")) == 2
 
     with open_store(server, idle_timeout_s=0.2, connect_timeout_s=0.2) as store:
         assert is_once_within(1.6, attempt)
@@ -241,25 +242,34 @@ def test_a_link_that_breaks_every_2_mib_gives_a_range_of_16_mib(server: FaultSer
 def test_a_range_that_never_ends_is_given_up_in_its_time(server: FaultServer, scenario: str) -> None:
     """More tries than there is time for: what ends them is ``range_timeout_s``."""
     slow = {"connect_timeout_s": 0.2, "idle_timeout_s": 0.3, "floor_rate": 50_000, "tries": 99, "retry_reserve": 99}
-    with open_store(server, range_timeout_s=1.0, **slow) as store:  # type: ignore[arg-type]
-        began = time.monotonic()
-        with pytest.raises(StorageError) as caught:
-            read(store, f"{scenario}/never-{scenario}", 0, 300_000)
 
-    assert time.monotonic() - began < 10  # 99 tries would take half a minute
-    assert 1 < len(server.log(f"never-{scenario}")) < 99
-    assert caught.value.__context__ is None
+    def attempt(turn: int) -> bool:
+        id = f"never-{scenario}-{turn}"
+        with open_store(server, range_timeout_s=1.0, **slow) as store:  # type: ignore[arg-type]
+            began = time.monotonic()
+            with pytest.raises(StorageError) as caught:
+                read(store, f"{scenario}/{id}", 0, 300_000)
+        assert time.monotonic() - began < 10  # 99 tries would take half a minute
+        assert caught.value.__context__ is None
+        assert len(server.log(id)) < 99
+        return len(server.log(id)) > 1
+
+    assert any(attempt(turn) for turn in range(5))  # a machine that stands still for a second has no time for two
 
 
 def test_a_slow_answer_may_take_longer_than_a_range_that_makes_no_progress() -> None:
-    with (
-        FaultServer(rate=400_000) as slow,
-        open_store(slow, range_timeout_s=0.4, idle_timeout_s=0.3, floor_rate=50_000) as store,
-    ):
-        assert read(store, "clean/slow", 0, 300_000) == slow.data[:300_000]
-        assert read(store, "chunked/chunks", 0, 300_000) == slow.data[:300_000]
 
-        assert len(slow.log("slow")) == len(slow.log("chunks")) == 1
+    def attempt(scenario: str, turn: int) -> bool:
+        id = f"{scenario}-{turn}"
+        times: dict[str, Any] = {"range_timeout_s": 0.4, "idle_timeout_s": 0.3, "floor_rate": 50_000}
+        with contextlib.suppress(StorageError), open_store(slow, **times) as store:
+            assert read(store, f"{scenario}/{id}", 0, 300_000) == slow.data[:300_000]
+            return len(slow.log(id)) == 1
+        return False
+
+    with FaultServer(rate=400_000) as slow:  # which a busy machine may hold up for longer than the idle time
+        assert any(attempt("clean", turn) for turn in range(5))
+        assert any(attempt("chunked", turn) for turn in range(5))
 
 
 def test_what_a_store_asks_to_wait_does_not_outlast_the_time_of_a_range(server: FaultServer) -> None:
@@ -272,7 +282,7 @@ def test_what_a_store_asks_to_wait_does_not_outlast_the_time_of_a_range(server: 
 
 
 def test_bytes_that_drip_on_every_try_end_in_an_error(server: FaultServer) -> None:
-    with open_store(server, idle_timeout_s=0.2, tries=3) as store, pytest.raises(StorageError, match="too slowly"):
+    with open_store(server, idle_timeout_s=0.5, tries=3) as store, pytest.raises(StorageError, match="too slowly"):
         read(store, "drip-99/drip", 0, 100_000)
 
     assert len(server.log("drip")) == 3
@@ -284,11 +294,13 @@ def test_a_trailer_that_never_ends_does_not_hold_the_read(server: FaultServer) -
 
 
 def test_what_the_server_asks_to_wait_is_waited(server: FaultServer) -> None:
-    with open_store(server) as store:
+    def attempt(turn: int) -> None:
         began = time.monotonic()
-        read(store, "retryafter-1/after", 0, 1000)
+        read(store, f"retryafter-1/after-{turn}", 0, 1000)
+        assert time.monotonic() - began >= 1
 
-    assert 1 <= time.monotonic() - began < 2
+    with open_store(server) as store:
+        assert is_once_within(2, attempt)
 
 
 def test_a_server_that_asks_to_wait_for_an_hour_is_not_waited_for(server: FaultServer) -> None:

@@ -77,6 +77,7 @@ def test_nothing_shows_the_signature_whatever_goes_wrong(
     argument = ARGUMENTS.get(scenario)
     name = f"{scenario}-{argument}/leak-{scenario}" if argument else f"{scenario}/leak-{scenario}"
     settings = {"tries": 2, "in_flight": 2, "extra_headers": {"X-Key": f"{CANARY}-header"}, "hedge_share": 0.05}
+    settings["idle_timeout_s"] = 0.5
     texts = []
     with open_store(server, **settings) as store:  # type: ignore[arg-type]
         try:

@@ -61,7 +61,7 @@ def test_a_full_house_waits_for_a_place() -> None:
     time.sleep(0.02)
     assert not got
     limiter.release(place)
-    waiting.join(2)
+    waiting.join(20)
 
     assert len(got) == 1
 

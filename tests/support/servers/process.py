@@ -46,12 +46,23 @@ def free_ports(count: int) -> int:
     They lie below those that a system gives to outgoing connections, and a lock tells other test processes to keep
     off: a port that was merely free a moment ago may be taken by anybody before the server is up.
     """
+    return _CLAIMS.enter_context(claimed_ports(count))
+
+
+@contextlib.contextmanager
+def claimed_ports(count: int) -> Iterator[int]:
+    """As ``free_ports``, but they are ours until the block ends."""
+    with contextlib.ExitStack() as claims:
+        yield _claim(count, claims)
+
+
+def _claim(count: int, claims: contextlib.ExitStack) -> int:
     while True:
         first = random.choice(range(_PORTS.start, _PORTS.stop - count))
-        with contextlib.ExitStack() as claims, contextlib.suppress(OSError):
+        with contextlib.ExitStack() as tried, contextlib.suppress(OSError):
             for port in range(first, first + count):
-                claims.enter_context(_claimed(port))
-            _CLAIMS.push(claims.pop_all())
+                tried.enter_context(_claimed(port))
+            claims.push(tried.pop_all())
             return first
 
 

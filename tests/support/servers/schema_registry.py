@@ -12,7 +12,6 @@ import hashlib
 import json
 import ssl
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -59,6 +58,7 @@ class SchemaRegistryServer:
         self.user: tuple[str, str] | None = None
         self.token: str | None = None
         self.url = ""
+        self.is_over = threading.Event()
         self._lock = threading.Lock()
 
     @property
@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = self.registry.answer(self.command, self.path, headers, body)
         if answer.wait_s:
-            time.sleep(answer.wait_s)
+            self.registry.is_over.wait(answer.wait_s)
         with contextlib.suppress(OSError):  # the client may have gone
             self.send_response(answer.status)
             length = len(answer.body) + answer.cut
@@ -255,5 +255,6 @@ def schema_registry(
         try:
             yield registry
         finally:
+            registry.is_over.set()
             server.shutdown()
             thread.join()
