@@ -440,7 +440,7 @@ def test_skipped_damage_is_told_hole_by_hole_and_is_a_finding(tmp_path: Path, ca
     assert err.count("left out: bytes ") == 1
     assert err.count(".log") == 1
     assert "base offset 3" in err
-    assert "on_corrupt='skip' (--on-corrupt skip)" in cat(tmp_path)[2]
+    assert "on_corrupt='skip' (as an option --on-corrupt skip, in SQL on_corrupt := 'skip')" in cat(tmp_path)[2]
 
 
 def test_stats_of_a_read_without_records_stand_in_two_columns(tmp_path: Path, cat: Cat) -> None:
