@@ -203,6 +203,7 @@ class GatewayWorkers:
         self._nodes: dict[int, tuple[str, int]] = {}
         self._ready_numbers: set[int] = set()
         self._is_ready = asyncio.Event()
+        self._was_ready = False  # each worker, with its catalogue, when that was asked
         self._ending = asyncio.Event()
         self._keeping: list[asyncio.Task[None]] = []
         self._pages: asyncio.Server | None = None
@@ -357,8 +358,10 @@ class GatewayWorkers:
     async def _ready_page(self) -> Page:
         """Ready when all workers are; after that as long as one is, for the others are started again."""
         found = [one[2] for one in await self._states()]
-        is_enough = any if self._is_ready.is_set() else all
         names = ("brokers", "catalogue", "running")
+        if self._is_ready.is_set() and len(found) == self.config.workers:
+            self._was_ready = self._was_ready or all(one[name] for one in found for name in names)
+        is_enough = any if self._was_ready else all
         facts = {name: bool(found) and is_enough(one[name] for one in found) for name in names}
         facts["running"] = facts["running"] and not self._ending.is_set()
         return ready_page(facts | {"workers": self._is_ready.is_set()})

@@ -293,6 +293,37 @@ def test_a_worker_that_is_started_while_others_reload_hears_of_it(
     asyncio.run(reload())
 
 
+class Ready:
+    """A worker with a catalogue, or one that loads it yet."""
+
+    def __init__(self, has_catalogue: bool) -> None:
+        self.state: tuple[dict[str, Any], dict[str, float], dict[str, bool]] = (
+            {},
+            {},
+            {"brokers": True, "catalogue": has_catalogue, "running": True},
+        )
+
+    async def ask(self, what: str, *, timeout_s: float) -> None: ...
+
+
+def test_a_gateway_is_ready_when_every_worker_has_its_catalogue_and_then_while_one_has() -> None:
+    settings = {"bootstrap_servers": "b:1", "listen": "127.0.0.1:1", "location": "s3://b", "workers": 2}
+    workers = workers_of(GatewayConfig.load(None, settings))
+
+    def is_ready(*catalogues: bool) -> bool:
+        workers._workers = {number: Ready(one) for number, one in enumerate(catalogues)}  # type: ignore[misc]
+        return asyncio.run(workers._ready_page()).status == 200
+
+    assert not is_ready(True, True)  # no worker listens yet
+    workers._is_ready.set()
+    assert not is_ready(True, False)
+    assert is_ready(True, True)
+    assert is_ready(True, False)  # that one was started again
+    assert is_ready(True)
+    assert not is_ready(False, False)
+    assert not is_ready()
+
+
 def test_a_worker_starts_with_what_holds_when_its_process_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     old = GatewayConfig.load(None, {"bootstrap_servers": "b:1", "listen": "127.0.0.1:1", "location": "s3://b"})
     new = replace(old, drain_s=1.0)
