@@ -150,7 +150,8 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     until = time.monotonic() + 30
     while alive := members(group):
         assert time.monotonic() < until, alive
-        os.killpg(group, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # the last of them ended meanwhile
+            os.killpg(group, signal.SIGKILL)
         process.poll()
         time.sleep(0.05)
     process.communicate()

@@ -73,7 +73,7 @@ def test_a_leader_that_died_is_followed_by_asking_others(racks: Racks, client: B
 def test_the_error_at_a_deadline_says_with_its_code_that_nobody_leads(racks: Racks, topic: str) -> None:
     racks.cluster.create_topic(topic, replicas=[[3]])
     node = racks.cluster.node(3)
-    with BrokerClient(racks.steady, ClientSettings(operation_timeout_ms=3_000)) as client:
+    with BrokerClient(racks.steady, ClientSettings(operation_timeout_ms=8_000)) as client:
         assert client.leader(topic, 0).leader_id == 3
         node.kill()
         try:

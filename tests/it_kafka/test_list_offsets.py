@@ -39,7 +39,7 @@ def listed(client: BrokerClient, topic: str, timestamp: int) -> int:
 def test_the_end_that_a_new_leader_does_not_know_yet_is_waited_for(racks: Racks, topic: str) -> None:
     racks.cluster.create_topic(topic, replicas=[[2, 1, 3]])
     with BrokerClient(racks.bootstrap, ClientSettings(request_timeout_ms=2000)) as client:
-        for _ in range(3):  # the new leader may have learnt the end before it is asked
+        for _ in range(6):  # the new leader may have learnt the end before it is asked
             racks.leaders.wait_for(topic, lambda led: led.in_sync == {1, 2, 3})
             racks.leaders.move(topic, 2)
             write(racks, topic, 10)

@@ -107,7 +107,7 @@ def test_a_partition_that_is_new_since_the_load_is_added_from_its_beginning(rack
     racks.cluster.upload(topic)
     records, starting = loaded(racks, topic)
     racks.cluster.admin.create_partitions({topic: 3})
-    racks.cluster.wait_until(lambda: len(racks.cluster.partitions(topic)) == 3, 30.0, "no new partitions")
+    racks.cluster.wait_known(topic, 3)
     write(racks, topic, 7, partition=2)
 
     checked = starting.check(racks.bootstrap, PATIENCE)

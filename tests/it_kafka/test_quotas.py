@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 SLOW = "reader-with-a-quota"
 RECORDS = 20_000
 BYTES_PER_S = 1_000_000
-IMPATIENT = {"client.id": SLOW, "request.timeout.ms": "1500", "default.api.timeout.ms": "1500"}
+IMPATIENT = {"client.id": SLOW, "request.timeout.ms": "4000", "default.api.timeout.ms": "4000"}
+"""Less than the first waits, of six seconds, and more than a machine may stand still."""
 
 
 @pytest.fixture

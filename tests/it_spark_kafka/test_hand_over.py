@@ -47,6 +47,7 @@ class Topic:
                 out.commit_transaction() if is_kept else out.abort_transaction()
         with producer(self.kafka.bootstrap, codec="zstd", batch_size=1000) as out:
             send(out, self.name, quarter)
+        self.kafka.settle(self.name)
         if upload:
             self.kafka.upload(self.name)
 

@@ -79,6 +79,7 @@ def tiered(judge: Judge) -> Judge:
         kafka.configure(TOPIC, {"local.retention.bytes": "-2", "segment.bytes": "1073741824"})
         write(records(40, 940))
     grow(kafka, TOPIC, range(6, 8))
+    kafka.settle(TOPIC)
     for offsets in kafka.offsets(TOPIC).values():
         assert 0 < offsets.earliest_local < offsets.latest
     return judge
@@ -120,11 +121,13 @@ def test_an_open_transaction_ends_both_at_the_last_stable_offset(judge: Judge) -
     kafka, topic = judge.kafka, "judged-open"
     kafka.create_topic(topic, PARTITIONS, segment_bytes=4_000)
     grow(kafka, topic, range(3))
+    kafka.settle(topic)
     before = agreed(judge, subscribe=topic)
     with transaction(kafka.bootstrap, topic, records(10), name=topic, is_kept=True):
         with producer(kafka.bootstrap) as plain:
             send(plain, topic, records(10))
         assert agreed(judge, subscribe=topic) == before
+    kafka.settle(topic)
     assert checksum(ours(judge, subscribe=topic)).records == before.records + 20
 
 
@@ -147,6 +150,7 @@ def test_a_query_moves_between_both_sources_over_a_live_log(judge: Judge, tmp_pa
 
     for turn, source in enumerate(("segreader", "kafka", "segreader", "segreader")):
         grow(kafka, topic, range(2 * turn, 2 * turn + 2))
+        kafka.settle(topic)
         if turn < 2:
             kafka.upload_closed(topic)
         run(source)

@@ -55,6 +55,7 @@ def topic(kafka: Cluster) -> str:
             if turn == 5:
                 kafka.upload_closed(TOPIC)
                 kafka.configure(TOPIC, {"local.retention.bytes": "-2", "segment.bytes": "1073741824"})
+    kafka.settle(TOPIC)
     for offsets in kafka.offsets(TOPIC).values():
         assert 0 < offsets.earliest_local < offsets.latest
     return TOPIC

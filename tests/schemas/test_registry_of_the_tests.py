@@ -41,7 +41,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def use(url: str) -> tuple[SchemaSet, list[Any]]:
     """Register with their client; returns what ours learns, and what theirs reads again."""
-    with SchemaRegistryClient({"url": url, "timeout": 10}) as client:
+    with SchemaRegistryClient({"url": url, "timeout": 60}) as client:
         found = work(client)
     return registry(url).learn("shop"), found
 
@@ -85,7 +85,7 @@ def test_their_client_can_work_with_the_registry_of_the_tests() -> None:
     with schema_registry([]) as server:
         check(*use(server.url))
         one = server.versions[-1]
-        with SchemaRegistryClient({"url": server.url, "timeout": 10}) as client:
+        with SchemaRegistryClient({"url": server.url, "timeout": 60}) as client:
             assert client.get_schema_by_guid(one["guid"]).schema_str == one["schema"]
             assert client.delete_subject("shop-value") == [1, 2, 3]
             assert "shop-value" not in client.get_subjects()
@@ -100,7 +100,7 @@ def test_a_real_registry_is_read_as_that_of_the_tests(real: str) -> None:
         registry(real).learn("nothing")
     with pytest.raises(SchemaNotFoundError):
         registry(real, ids=[4711]).learn("shop")
-    with SchemaRegistryClient({"url": real, "timeout": 10}) as client:
+    with SchemaRegistryClient({"url": real, "timeout": 60}) as client:
         client.delete_subject("shop-value")
     with pytest.raises(SchemaNotFoundError):  # Apicurio lists deleted versions and gives none of them
         registry(real).learn("shop")
@@ -108,7 +108,7 @@ def test_a_real_registry_is_read_as_that_of_the_tests(real: str) -> None:
 
 @pytest.mark.exhaustive
 def test_the_groups_of_apicurio_are_chosen_by_a_header(real: str) -> None:
-    with SchemaRegistryClient({"url": real, "timeout": 10}) as client:
+    with SchemaRegistryClient({"url": real, "timeout": 60}) as client:
         client._rest_client.session.headers["X-Registry-GroupId"] = "shop"
         id = client.register_schema("grouped-value", TheirSchema('"string"', "AVRO"))
     with pytest.raises(SchemaNotFoundError):
@@ -121,7 +121,7 @@ def test_the_groups_of_apicurio_are_chosen_by_a_header(real: str) -> None:
 def test_a_topic_is_read_by_the_schemas_of_a_real_registry(real: str, tmp_path: Path) -> None:
     values = [one.value for one in truth("orders-avro") if one.value and "customer" in one.value and one.offset < 10]
     context = SerializationContext("fresh", MessageField.VALUE)
-    with SchemaRegistryClient({"url": real, "timeout": 10}) as client:
+    with SchemaRegistryClient({"url": real, "timeout": 60}) as client:
         write = AvroSerializer(client, AVRO["order-v1"])
         records = [ProducerRecord(value=write(value, context)) for value in values]
     write_local_tiered(tmp_path, "fresh", [SegmentBuilder().batch(records)])

@@ -47,7 +47,7 @@ def run(master: str, *arguments: str) -> str:
         "spark.driver.memory": "512m",
         "spark.driver.host": "127.0.0.1",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "30s",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
         "spark.executorEnv.SEGREADER_KERNEL": os.environ.get("SEGREADER_KERNEL", "native"),
     }
     submit = shlex.join(part for name, value in conf.items() for part in ("--conf", f"{name}={value}"))
@@ -56,7 +56,7 @@ def run(master: str, *arguments: str) -> str:
         env=environment() | {"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

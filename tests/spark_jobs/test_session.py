@@ -243,7 +243,7 @@ def test_a_jvm_that_does_not_start_or_has_no_memory_is_one_line_that_names_its_l
 
 
 def test_a_server_of_spark_connect_that_has_gone_is_told(remote: Remote) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", free_port())) as listener:
         place = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(SparkFailedError) as caught, job_session("job", master=f"sc://{place}/;token=c") as session:
             there = pytest.raises(SparkFailedError, match=f"no more; the log of the server of Spark Connect at {place}")

@@ -221,7 +221,7 @@ def _process(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _connected(port: int, address: str) -> socket.socket:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while True:
         one = socket.socket()
         one.bind((address, 0))

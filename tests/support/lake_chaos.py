@@ -185,6 +185,9 @@ class LakeChaos:
 
     def _undisturbed(self) -> tuple[int, float]:
         """How many steps the driver has in this phase, or each worker about, and how long it takes."""
+        idle = _processes.Process(target=int)  # the first one waits for the server of processes to load what it needs
+        idle.start()
+        idle.join()
         began = time.monotonic()
         process = drive([*self.job.arguments(self.bucket.root, self.twin), "--continue"], self.place, "twin")
         assert _ended(process) == 0, f"{self.job}: {(self.place / 'twin.log').read_text()}"

@@ -60,6 +60,7 @@ class Driver:
         os.close(asked)
         os.close(answer)
         self._told = told
+        self._is_killed = False
         self._buffer = b""
         self._heard: dict[int, dict[str, Any]] = {}
         self._last = 0
@@ -93,10 +94,12 @@ class Driver:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it may be asked for more: one that was killed as its run ended may yet have answered."""
+        return not self._is_killed and self._process.poll() is None
 
     def kill(self, way: int) -> None:
         """Kill all of the driver, its Python or its JVM; executors are left to themselves."""
+        self._is_killed = True
         every = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
         jvms = [pid for pid in every if parent(pid) == self._process.pid]
         with suppress(ProcessLookupError):

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 
 _DEPLOY = "org.apache.spark.deploy"
-_STARTS_IN = 60.0
+_STARTS_IN = 180.0
 
 
 def environment() -> dict[str, str]:

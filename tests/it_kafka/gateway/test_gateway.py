@@ -78,6 +78,7 @@ def topic_of_all(racks: Racks) -> Iterator[None]:
     around = transaction(racks.steady, TOPIC, aborted, name=TOPIC, is_kept=False)
     with around, producer(racks.steady, batch_num_messages=10) as made:
         send(made, TOPIC, sent)
+    racks.cluster.settle(TOPIC)  # nothing behind an open transaction is uploaded
     racks.cluster.upload_closed(TOPIC)
     with racks.rights.allowed(READER, "READ", TOPIC), racks.rights.allowed(READER, "READ", TOPIC, kind="GROUP"):
         yield
@@ -208,7 +209,7 @@ def test_kafka_python_produces_and_reads_in_a_group_through_it(
     assert [one.get(60).offset for one in sent] == [number // 2 for number in range(50)]
     made.close()
 
-    consumer = KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **secure)
+    consumer = KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=60_000, **secure)
     values = [next(consumer).value for _ in range(50)]
     consumer.close()
     assert sorted(values) == sorted(b"value-%d" % number for number in range(50))

@@ -179,7 +179,7 @@ def test_brokers_that_are_away_at_the_start_are_served_when_they_come(racks: Rac
     config = config_of(racks, tmp_path) | {"bootstrap_servers": f"127.0.0.1:{away[1]}"}
     for name in ("certificate", "key", "client_ca"):
         del config[name]
-    with gateway(tmp_path, config) as found:
+    with gateway(tmp_path, config, page="healthz") as found:
         assert page(found, "healthz") == (200, "ok\n")
         status, text = page(found, "readyz")
         assert (status, json.loads(text)["ready"]) == (503, False)

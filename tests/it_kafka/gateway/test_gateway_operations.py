@@ -176,16 +176,17 @@ def opened(racks: Racks) -> Iterator[Open]:
 
 
 def test_a_login_with_a_broker_must_be_finished_in_time(racks: Racks, tmp_path: Path, opened: Open) -> None:
-    with limited(racks, tmp_path, login_s=3) as found:
-        done, half = opened(found, READER), opened(found, READER)
+    with limited(racks, tmp_path, login_s=5) as found:
+        done = opened(found, READER)
         assert done.log_in() == 0
+        half = opened(found, READER)
         half.ask(handshake("PLAIN"))
         began = time.monotonic()
         assert half.socket.recv(1) == b""
         assert time.monotonic() - began < 20
         assert done.ask(list_groups()) is not None
         assert found.count("limits_reached_total") == 1
-        assert "limit login_s (3) reached by 127.0.0.1:" in found.log.read_text()
+        assert "limit login_s (5) reached by 127.0.0.1:" in found.log.read_text()
 
 
 def test_before_a_login_a_broker_hears_of_nothing_else(racks: Racks, tmp_path: Path, opened: Open) -> None:
@@ -251,7 +252,7 @@ def test_workers_serve_clients_by_tls_and_login_and_go_on_when_one_of_them_dies(
         assert opened(found, replace(READER, password="wrong")).log_in() == 58
         assert opened(found, READER).ask(list_groups()) is None  # before a login
         assert records_through(found, racks) == list(range(COUNT))
-        assert located(found, racks, 30)
+        until(lambda: located(found, racks, 30), "a worker gives no locations")  # its catalogue may be complete later
 
         os.kill(found.pid, signal.SIGHUP)
         until(lambda: found.count("reloads_total") == 1, "it is not loaded again")
@@ -343,7 +344,7 @@ def test_a_consumer_reads_on_through_reloads_on_its_own_connections(
             while running.count("reloads_total") < reloads:
                 time.sleep(0.01)
     assert before is not None
-    assert ended(running) <= before
+    until(lambda: ended(running) <= before, "a connection has ended")  # another one may not be complete yet
     consumer.close()
     assert offsets == list(range(COUNT))
     assert running.audit.exists()  # the log has a file of its name again

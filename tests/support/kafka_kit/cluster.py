@@ -26,6 +26,7 @@ from servers.process import free_port
 _START_S = 90.0
 _TIER_S = 120.0
 _CONFIG_S = 30.0
+_KNOWN_S = 30.0
 _KEEP_LOCAL = {"local.retention.ms": "-2"}
 _DROP_LOCAL = {"local.retention.ms": "1"}
 TIERED = {"remote.storage.enable": "true", "retention.ms": "-1", **_KEEP_LOCAL}
@@ -117,7 +118,7 @@ class Cluster:
         segment_bytes: int = 1 << 20,
         **configs: str | int,
     ) -> None:
-        """Make a tiered topic. A config ``max_message_bytes`` is Kafka's ``max.message.bytes``.
+        """Make a tiered topic; returns when all nodes know it. ``max_message_bytes`` is ``max.message.bytes``.
 
         Args:
             replicas: how many nodes have each partition; or which ones, for each partition, the first one to lead it.
@@ -130,6 +131,11 @@ class Cluster:
         else:
             wanted = {"assignments": dict(enumerate(map(list, replicas)))}
         self.admin.create_topics({topic: wanted | {"configs": settings}}, wait_for_metadata=True)
+        self.wait_known(topic, partitions if isinstance(replicas, int) else len(replicas))
+
+    def wait_known(self, topic: str, partitions: int) -> None:
+        """Return when every node knows that the topic has so many partitions: clients may ask any of them."""
+        self.wait_until(partial(self._is_known, topic, partitions), _KNOWN_S, f"not all nodes know {topic}")
 
     def configure(self, topic: str, configs: Mapping[str, str]) -> None:
         """Change configs of a topic, by Kafka's names; returns when a broker goes by them."""
@@ -172,6 +178,14 @@ class Cluster:
         self.configure(topic, {"local.retention.bytes": "1"})
         self.wait_until(partial(self._has_last_segments_only, topic), _TIER_S, f"{topic} is not uploaded")
 
+    def settle(self, topic: str) -> None:
+        """Return when no transaction is open in the topic: the markers of one may come a moment after its commit.
+
+        Raises:
+            TimeoutError: one stays open.
+        """
+        self.wait_until(partial(self._is_stable, topic), _TIER_S, f"{topic} has an open transaction")
+
     def tool(self, main: str, *arguments: str) -> str:
         """What one of Kafka's own programs prints, ``org.apache.kafka.tools.…``."""
         done = subprocess.run(
@@ -181,15 +195,16 @@ class Cluster:
             raise RuntimeError(f"{main} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def wait_ready(self) -> None:
-        """Return when every node takes part in the cluster; all of them were started.
+    def wait_ready(self, *numbers: int) -> None:
+        """Return when every node takes part in the cluster, or the nodes of these numbers do; all of them were started.
 
         Raises:
             RuntimeError: a node ended; with the end of its log.
             TimeoutError: a node does not answer.
         """
         self.wait_until(self._answers, _START_S, "a node does not listen")
-        self.wait_until(self._has_all_nodes, _START_S, "the cluster is not complete")
+        wanted = set(numbers or (node.config.node_id for node in self.nodes))
+        self.wait_until(lambda: wanted <= self._active(), _START_S, "the cluster is not complete")
 
     def close(self) -> None:
         """End all of it. What is in the remote tier is complete; nobody starts these nodes again."""
@@ -204,8 +219,14 @@ class Cluster:
                 raise RuntimeError(f"node {node.config.node_id} ended:\n{node.tail()}")
         return all(node.listens() for node in self.nodes)
 
-    def _has_all_nodes(self) -> bool:
-        return len(self.admin.describe_cluster()["brokers"]) == len(self.nodes)
+    def _active(self) -> set[int]:
+        """The nodes that may lead and have replicas: one that has just come (again) is known before, but fenced."""
+        brokers = self.admin.describe_cluster()["brokers"]
+        return {one["broker_id"] for one in brokers if not one["is_fenced"]}
+
+    def _is_known(self, topic: str, partitions: int) -> bool:
+        told = [admin.describe_topics([topic]) for admin in self.each_asked()]
+        return all(len(found["partitions"]) == partitions for (found,) in told)
 
     def _has_configs(self, topic: str, configs: Mapping[str, str]) -> bool:
         asked = ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))
@@ -224,6 +245,12 @@ class Cluster:
             if (later and later[0] <= end.offset) or not first == offsets.earliest_local == offsets.latest_tiered + 1:
                 return False
         return True
+
+    def _is_stable(self, topic: str) -> bool:
+        latest = dict.fromkeys(self.partitions(topic), OffsetSpec.LATEST)
+        ends = self.admin.list_partition_offsets(latest)
+        stable = self.admin.list_partition_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED)
+        return all(stable[where].offset == end.offset for where, end in ends.items())
 
     def _is_uploaded(self, topic: str) -> bool:
         return all(offsets.is_uploaded for offsets in self.offsets(topic).values())

@@ -56,13 +56,14 @@ class RunningGateway:
 
 @contextlib.contextmanager
 def gateway(
-    directory: Path, config: Mapping[str, object], *, env: Mapping[str, str] | None = None
+    directory: Path, config: Mapping[str, object], *, env: Mapping[str, str] | None = None, page: str = "readyz"
 ) -> Iterator[RunningGateway]:
     """A gateway in front of up to three brokers, until the block ends.
 
     Args:
         config: by the names of its configuration file; ports and files are set here.
         env: variables that hold its secrets.
+        page: which is waited for; before it is ready it takes clients, and may know no location yet.
     """
     require_prometheus()
     port, metrics = free_ports(_NODES + 1), free_port()
@@ -77,15 +78,15 @@ def gateway(
     log = directory / "gateway.log"
     url = f"http://127.0.0.1:{metrics}/metrics"
     with Process([script("segreader"), "gateway", "--config", str(file)], log, env) as process:
-        process.wait_until(lambda: _is_ready(port, url), _START_S)
+        process.wait_until(lambda: _is_ready(port, url.replace("/metrics", f"/{page}")), _START_S)
         yield RunningGateway(f"127.0.0.1:{port}", url, directory / "audit.jsonl", log, process.pid)
 
 
-def _is_ready(port: int, metrics_url: str) -> bool:
-    """Whether clients and the readers of metrics are heard."""
+def _is_ready(port: int, url: str) -> bool:
+    """Whether clients and the readers of metrics are heard, and the page says that all is well."""
     try:
         socket.create_connection(("127.0.0.1", port), 1.0).close()
-        return urllib3.request("GET", metrics_url, retries=False, timeout=2.0).status == 200
+        return urllib3.request("GET", url, retries=False, timeout=2.0).status == 200
     except (OSError, urllib3.exceptions.HTTPError):
         return False
 

@@ -65,12 +65,13 @@ class Leaders:
 
     def keep_on(self, topic: str, node: int) -> None:
         """Put all of a topic on one node: for topics of Kafka's own, that no other node's fate touches them."""
+        self._cluster.wait_until(lambda: bool(self._cluster.partitions(topic)), _SECONDS, f"there is no {topic}")
         for one in self._cluster.partitions(topic):
             self._reassign(topic, one.partition, [node])
 
     @contextlib.contextmanager
     def frozen(self, *numbers: int) -> Iterator[None]:
-        """Nodes that say nothing until the block ends; then all are in the cluster again."""
+        """Nodes that say nothing until the block ends; then they are in the cluster again."""
         for number in numbers:
             self._cluster.node(number).freeze()
         try:
@@ -78,7 +79,7 @@ class Leaders:
         finally:
             for number in numbers:
                 self._cluster.node(number).thaw()
-            self._cluster.wait_ready()
+            self._cluster.wait_ready(*numbers)
 
     def _elect(self, topic: str, to: int, partition: int, kind: int) -> Led:
         def holds() -> bool:

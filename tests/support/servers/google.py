@@ -139,14 +139,15 @@ class GoogleServer:
 
     def _page(self, query: dict[str, str]) -> bytes:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
+        objects = dict(self.objects)  # others may put and delete meanwhile
         entries: dict[str, bool] = {}
-        for name in sorted(name for name in self.objects if name.startswith(prefix)):
+        for name in sorted(name for name in objects if name.startswith(prefix)):
             directory, is_below, _ = name[len(prefix) :].partition(delimiter) if delimiter else (name, "", "")
             entries[f"{prefix}{directory}{delimiter}" if is_below else name] = bool(is_below)
         start = int(query.get("pageToken", 0))
         page = list(entries.items())[start : start + PAGE]
         items = [
-            {"name": name, "size": str(len(self.objects[name])), "updated": "2026-01-02T03:04:05.678Z"}
+            {"name": name, "size": str(len(objects[name])), "updated": "2026-01-02T03:04:05.678Z"}
             for name, is_directory in page
             if not is_directory
         ]

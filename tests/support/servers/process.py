@@ -22,7 +22,7 @@ import urllib3
 
 from segreader.errors import StorageError
 
-START_S = 30.0
+START_S = 120.0
 """How long a server may take to start on a machine that is busy."""
 
 _PORTS = range(12000, 32000)

@@ -1,6 +1,7 @@
 """OpenStack Swift with its s3api: real SigV4, and presigned URLs that really expire.
 
-Four processes on one device directory, no memcached; the file system must have extended attributes.
+Four processes on one device directory, no memcached; the file system must have extended attributes. They wait long for
+each other: where a machine stands still for a second, an object would be stored and never listed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ name = gold
 default = yes
 """
 
+_PATIENCE = """
+conn_timeout = 30
+node_timeout = 60
+container_update_timeout = 60
+"""
+
 _BACKEND_CONF = """
 [DEFAULT]
 bind_ip = 127.0.0.1
@@ -37,6 +44,7 @@ workers = 0
 user = {user}
 swift_dir = {etc}
 log_level = WARNING
+{patience}
 [pipeline:main]
 pipeline = {name}-server
 [app:{name}-server]
@@ -51,6 +59,7 @@ workers = 0
 user = {user}
 swift_dir = {etc}
 log_level = WARNING
+{patience}
 [pipeline:main]
 pipeline = {pipeline} proxy-server
 [app:proxy-server]
@@ -82,7 +91,7 @@ def swift(directory: Path) -> Iterator[S3Server]:
     (devices / "d1").mkdir(parents=True)
     _require_extended_attributes(devices)
     (etc / "swift.conf").write_text(_SWIFT_CONF)
-    facts = {"devices": devices, "etc": etc, "user": _user()}
+    facts = {"devices": devices, "etc": etc, "user": _user(), "patience": _PATIENCE}
     backends = {name: free_port() for name in ("account", "container", "object")}
     for name, port in backends.items():
         (etc / f"{name}.conf").write_text(_BACKEND_CONF.format(name=name, port=port, **facts))
