@@ -19,7 +19,7 @@ from segreader.cli.output import JSON_ENDS, json_line, json_rows, printable, sho
 from segreader.cli.sql_values import exact_encoder, is_json, iso_duration, iso_interval, json_text
 from segreader.cli.table import Cell, Fit, Screen, StreamedTable, TableColumn, bytes_cell, fixed, number, text_cell
 from segreader.format.batch import TimestampType
-from segreader.format.rows import ENCODINGS, Encode, csv_bytes, csv_cell, iter_rows, load_row_maker
+from segreader.format.rows import ENCODINGS, csv_bytes, csv_cell, iter_rows, load_row_maker
 from segreader.read.records import python_values, row_columns, split_typed
 
 CSV_FIELDS = (
@@ -302,7 +302,8 @@ class TypedRecordTexts:
             shown = {"topic": topic, "partition": partition, "offset": offset, "timestamp": time_ms}
             shown |= {"timestamp_type": _TYPE_NAMES[kind], "leader_epoch": epoch, "key": key, "value": value}
             for side, some in values.items():
-                shown[side] = _plain(self._shapes[side](some[at]), self._encode[side])
+                found = self._shapes[side](some[at])
+                shown[side] = found if isinstance(found, bytes) else _plain(found, self._encodings[side])
             shown["headers"] = [self._header(name, data) for name, data in headers]
             yield shown | {name: some[at] for name, some in kept.items()}
 
@@ -316,6 +317,10 @@ class TypedRecordTexts:
 
 def _same(value: Any) -> Any:
     return value
+
+
+class _Map(dict[str, Any]):
+    """What is a map in Arrow: its names are data, where those of a struct are the schema's."""
 
 
 def _shape(field: pa.Field) -> Callable[[Any], Any]:
@@ -334,7 +339,7 @@ def _shape(field: pa.Field) -> Callable[[Any], Any]:
     if pa.types.is_map(kind):
         item = _shape(kind.item_field)
         if pa.types.is_string(kind.key_type):
-            return lambda value: value if value is None else {name: item(one) for name, one in value}
+            return lambda value: value if value is None else _Map({name: item(one) for name, one in value})
         return lambda value: value and [[key, item(one)] for key, one in value]
     return _same
 
@@ -361,7 +366,7 @@ class ValueTexts:
         for values in self._rows(batch):
             row: dict[str, Any] = {}
             for name, shape, found in zip(batch.schema.names, self._shapes, values, strict=True):
-                _put(row, name, shape(found), self._encode, is_named=self._is_auto, is_exact=True)
+                _put(row, name, shape(found), self._encoding, is_exact=True)
             lines.append(self._line(row))
         if lines:
             yield end.join(lines) + end
@@ -388,7 +393,7 @@ class ValueTexts:
             if self._is_auto:
                 yield used
             return
-        plain = _plain(value, self._encode, is_exact=True)
+        plain = _plain(value, self._encoding, is_exact=True)
         yield "" if plain is None else csv_cell(plain if isinstance(plain, str) else self._line(plain).decode())
 
     def cells(self, batch: pa.RecordBatch, longest: int | None) -> Iterator[list[Cell]]:
@@ -400,7 +405,7 @@ class ValueTexts:
             return bytes_cell(value, self._encoding, longest)
         if isinstance(value, str):
             return text_cell(value, longest)
-        plain = _plain(value, self._encode, is_exact=True)
+        plain = _plain(value, self._encoding, is_exact=True)
         return printable(plain if isinstance(plain, str) else self._line(plain).decode(), longest)
 
     def _shaped(self, values: Iterable[Any]) -> Iterator[Any]:
@@ -425,19 +430,21 @@ def distinct(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)], schema.metadata)
 
 
-def _put(row: dict[str, Any], name: str, value: Any, encode: Encode, *, is_named: bool, is_exact: bool = False) -> None:
-    if isinstance(value, bytes):
-        row[name], used = encode(value)
-        if is_named and used == "base64":
-            row[f"{name}_encoding"] = used
-    else:
-        row[name] = _plain(value, encode, is_named=is_named, is_exact=is_exact)
+def _put(row: dict[str, Any], name: str, value: Any, encoding: str, *, is_exact: bool = False) -> None:
+    if not isinstance(value, bytes):
+        row[name] = _plain(value, encoding, is_exact=is_exact)
+        return
+    row[name], used = ENCODINGS[encoding](value)
+    if encoding == "auto" and used == "base64":
+        row.setdefault(f"{name}_encoding", used)  # a field of that name is what it is
 
 
-def _plain(value: Any, encode: Encode, *, is_named: bool = False, is_exact: bool = False) -> Any:
+def _plain(value: Any, encoding: str, *, is_exact: bool = False) -> Any:
     """A value as JSON has it: numbers, texts, lists and objects.
 
     Args:
+        encoding: of bytes. With ``auto``, base64 is named beside a field of a struct; items of lists and maps, where
+            there is no such place, are base64 all.
         is_exact: whether decimals stay numbers, which ``exact_encoder`` writes, and what it takes as it is stays so.
     """
     match value:
@@ -446,7 +453,7 @@ def _plain(value: Any, encode: Encode, *, is_named: bool = False, is_exact: bool
         case None | bool() | int() | float() | str():
             return value
         case bytes():
-            return encode(value)[0]
+            return ENCODINGS["base64" if encoding == "auto" else encoding](value)[0]
         case datetime() if value.tzinfo is not None:
             spec = "microseconds" if value.microsecond % 1000 else "milliseconds"
             return value.astimezone(UTC).isoformat(timespec=spec).replace("+00:00", "Z")
@@ -460,13 +467,15 @@ def _plain(value: Any, encode: Encode, *, is_named: bool = False, is_exact: bool
             return value
         case Decimal():
             return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else str(value)
+        case _Map():
+            return {name: _plain(one, encoding, is_exact=is_exact) for name, one in value.items()}
         case dict():
             row: dict[str, Any] = {}
             for name, one in value.items():
-                _put(row, name, one, encode, is_named=is_named, is_exact=is_exact)
+                _put(row, name, one, encoding, is_exact=is_exact)
             return row
         case list() | tuple():
-            return [_plain(one, encode, is_named=is_named, is_exact=is_exact) for one in value]
+            return [_plain(one, encoding, is_exact=is_exact) for one in value]
     return value if is_exact and type(value).__name__ == "Raw" else str(value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from base64 import b64decode
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -96,6 +97,43 @@ def test_a_table_shows_typed_values_as_json(capsys: pytest.CaptureFixture[str]) 
     assert main([*CAT, "-o", "table", "--limit", "1"]) == 0
 
     assert '{"id":' in capsys.readouterr().out
+
+
+def test_text_says_which_bytes_inside_of_a_value_are_base64(capsys: pytest.CaptureFixture[str]) -> None:
+    true = [one.value["trace"] for one in truth("orders-avro") if one.value is not None]
+    rows = [row["value"] for row in lines(capsys, *CAT)]
+    assert [bytes_of(row, "trace") for row in rows if isinstance(row, dict)] == true
+    table = f"topic('{REMOTE}', 'orders-avro', schemas := '{SAVED}') where value is not null"
+    query = f'select struct_pack(trace := value.trace) as v from {table} order by partition, "offset"'
+    assert [bytes_of(row["v"], "trace") for row in lines(capsys, "sql", query)] == true  # type: ignore[arg-type]
+    assert main(["sql", query, "-o", "csv"]) == 0
+    cells = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [bytes_of(json.loads(row["v"]), "trace") for row in cells] == true
+    assert main(["sql", f"{query} limit 1", "-o", "table"]) == 0
+    assert '{"trace":"AAAAAA==","trace_encoding":"base64"}' in capsys.readouterr().out
+
+
+def test_items_of_lists_and_maps_are_base64_whatever_bytes_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    values = "['a'::blob, '\\xff'::blob]"
+    query = f"select {values} as l, map(['x', 'y'], {values}) as m, {{'b': 'a'::blob, 'c': '\\xff'::blob}} as s"
+    items = ["YQ==", "/w=="]
+    struct = {"b": "a", "c": "/w==", "c_encoding": "base64"}
+    assert lines(capsys, "sql", query) == [{"l": items, "m": dict(zip("xy", items, strict=True)), "s": struct}]
+    assert lines(capsys, "sql", query, "--bytes", "hex") == [
+        {"l": ["61", "ff"], "m": {"x": "61", "y": "ff"}, "s": {"b": "61", "c": "ff"}}
+    ]
+
+
+def test_a_field_that_has_the_name_of_an_encoding_keeps_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    blob = "'\\xff'::blob"
+    query = f"select {{'b': {blob}, 'b_encoding': 1}} as before, {{'b_encoding': 1, 'b': {blob}}} as behind"
+    [row] = lines(capsys, "sql", query)
+    assert row == {name: {"b": "/w==", "b_encoding": 1} for name in ("before", "behind")}
+
+
+def bytes_of(row: dict[str, str], name: str) -> bytes:
+    """What a field holds, by what stands beside it."""
+    return b64decode(row[name]) if row.get(f"{name}_encoding") == "base64" else row[name].encode()
 
 
 def test_parquet_has_typed_columns(tmp_path: Path) -> None:
