@@ -146,10 +146,19 @@ class Split:
         return self.offsets.stop is None or self.offsets.stop == self.stop_of_part
 
     def is_followed_by(self, other: Split) -> bool:
-        """Whether another split of a plan starts with the next batch."""
+        """Whether another split of a plan starts with the next batch, and no offset between them is left out.
+
+        Splits of several ranges of offsets may adjoin by their bytes: what is between the ranges, a marker perhaps, is
+        read and passed over.
+        """
         if self.log == other.log:
-            return self.positions.stop == other.positions.start
-        return self.is_last_of_part and next((log for log, _, _ in self.following), None) == other.log
+            return self.positions.stop == other.positions.start and (
+                self.offsets == other.offsets or self.offsets.stop == other.offsets.start
+            )
+        if not self.is_last_of_part or other.positions.start:
+            return False
+        stop = other.base_offset if self.offsets.stop is None else self.offsets.stop
+        return stop == other.offsets.start and next((log for log, _, _ in self.following), None) == other.log
 
     def following_from(self, position: int) -> Sequence[tuple[str, int, int]]:
         """``following`` of a piece that ends there: none where a reader looks no farther than this log."""

@@ -29,8 +29,10 @@ TOPICS = (
     "ts-append",
     "compacted-then-tiered",
     "txn-interleaved",
+    "txn-open",
     "txn-span",
     "epochs",
+    "epochs-txn",
     "small-many",
     "odd-offsets",
 )
@@ -174,6 +176,19 @@ def test_a_filter_on_an_offset_gives_the_record_that_a_consumer_gets_there() -> 
             assert found.cast(expected.schema).equals(expected)
             rows = lazy_frame(dataset).filter(pl.col("offset") == offset).select("value").collect()
             assert rows.equals(pl.DataFrame(expected))
+
+
+@pytest.mark.parametrize("topic", ["txn-open", "txn-interleaved", "epochs-txn", "compacted-then-tiered"])
+def test_some_offsets_of_a_log_with_transactions_are_given_without_what_lies_between(topic: str) -> None:
+    """A marker between two ranges is read with the batches of one, and passed over: nothing contradicts it."""
+    location, chance = case("tv2", topic).root / "remote", random.Random(topic)
+    whole = segreader.scan(location, topic=topic).to_arrow()
+    offsets = whole.column("offset").to_pylist()
+    listed = [[4, 28], [77, 92], [83, 118, 128, 129]] + [chance.sample(offsets, 2) for _ in range(60)]
+    for some in listed:
+        wanted = pc.field("offset").isin(pa.array(some, pa.int64()))
+        dataset = open_dataset(location, topic=topic, split_bytes=chance.choice([4096, 1 << 28]))
+        assert dataset.to_table(filter=wanted).equals(whole.filter(wanted)), some
 
 
 OFFSET = pc.field("offset")
