@@ -56,7 +56,7 @@ def kcat(wanted: Conversation) -> list[str]:
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
 
     def run(*arguments: str, text: str = "") -> list[str]:
-        command = [str(place / "usr" / "bin" / "kcat"), "-q", *options, *arguments]
+        command = [str(place / "usr" / "bin" / "kcat"), "-q", "-m", "30", *options, *arguments]
         return _talked(command, text=text, env={"LD_LIBRARY_PATH": f"{_librdkafka()}:{libraries}"})
 
     lines = run("-C", "-t", wanted.topic, "-o", "beginning", "-e", "-f", f"read {_FORMAT}")
@@ -76,9 +76,9 @@ def _librdkafka() -> Path:
         raise NotAvailableError("kcat needs the librdkafka of confluent-kafka's wheel, and this is another build")
 
     def build(place: Path) -> None:
-        (place / "librdkafka.so.1").symlink_to(found)
+        shutil.copy(found, place / "librdkafka.so.1")  # no link: this environment may be gone before its cache
 
-    return _made("foreign-librdkafka", [found], build)
+    return _made("foreign-librdkafka-copy", [found], build)
 
 
 def _talked(command: Sequence[str], *, text: str = "", env: dict[str, str] | None = None) -> list[str]:
