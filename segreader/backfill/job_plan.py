@@ -252,6 +252,8 @@ def make_plan(
     require_columns(options.read_options)
     _require_fields(replace(request.output, decodings=options.read_options.decodings).records)
     options = replace(options, bounds=request.bounds, split_bytes=request.split_bytes, may_shrink_splits=False)
+    if options.starting_times is not None:
+        options = replace(options, starts_at_latest=True)  # nothing new is no error of a job
     if start is not None:
         begins = merged(begins or {}, start.begins)
         start = replace(start, begins={})  # the plan has them
@@ -279,7 +281,13 @@ def make_plan(
             if end.damage is not None:  # it is behind what is planned: no task would meet it
                 raise end.damage.located(hint=f"Read what is decided, with --offsets below {end.offset}")
         joined = request.split_bytes if request.join_bytes is None else request.join_bytes
-        splits, partitions = job_splits(read, planned.store, planned.lost, join_bytes=joined)
+        ends = {one: history.log_end(one) for one in planned.starts}
+        starts = planned.starts
+        if options.starting_times is not None:  # one that begins at the end goes on before damage that hides it
+            starts = {one: min(start, ends[one]) for one, start in starts.items()}
+        splits, partitions = job_splits(
+            read, planned.store, planned.lost, starts=starts, log_ends=ends, join_bytes=joined
+        )
         partitions = tuple(history.known_of(one) for one in partitions)
     finally:
         planned.store.close()
@@ -331,6 +339,8 @@ class _TargetHistory:
             return
         require_same_topic(one, start)
         epoch = start.epochs.get(one.topic, {}).get(str(one.partition))
+        if self._has_nothing_of(one):
+            return
         level = self._options.isolation_level
         held = [LogEnd(at, epoch)]
         if level is IsolationLevel.READ_COMMITTED and str(one.partition) in start.log_ends.get(one.topic, {}):
@@ -378,6 +388,8 @@ class _TargetHistory:
                 self.begins.get(topic, {}).pop(key, None)
                 continue
             require_same_topic(one, self._start)
+            if self._has_nothing_of(one):
+                continue
             epoch = self._start.epochs.get(topic, {}).get(key, -1)
             ends = {at: epoch}
             if self._options.isolation_level is IsolationLevel.READ_COMMITTED:
@@ -450,6 +462,16 @@ class _TargetHistory:
         """Where the target ends in a partition; ``None`` if it has nothing of it."""
         return self._start.offsets.get(one.topic, {}).get(str(one.partition))
 
+    def _has_nothing_of(self, one: TopicIdPartition) -> bool:
+        """Whether the target is to begin behind where the log ended: then no history is its own."""
+        topic, key = one.topic, str(one.partition)
+        at, known = self._stop_of(one), self._start.log_ends.get(topic, {}).get(key)
+        return at is not None and known is not None and known[0] < at and key not in self._start.epochs.get(topic, {})
+
+    def log_end(self, one: TopicIdPartition) -> int:
+        """One more than the last offset of a log that was checked; where damage hides it, one before."""
+        return self._logs[one.topic, one.partition].latest
+
     def known_of_live(self, one: PartitionRange) -> PartitionRange:
         """The same, with what is known of it from before."""
         if (late := self._late.get((one.topic, one.partition))) is not None:
@@ -467,7 +489,8 @@ class _TargetHistory:
             one = replace(one, start=at, stop=at)  # whatever hides the end of the log, that of the target stays
         if log is None:
             return one
-        end, epoch = log.end, log.epoch_before(one.stop)
+        end = log.end
+        epoch = None if one.stop > end.offset and not one.splits else log.epoch_before(one.stop)
         by = -1 if end.leader_epoch is None else end.leader_epoch
         return replace(one, epoch=-1 if epoch is None else epoch, log_end=end.offset, log_epoch=by)
 

@@ -184,7 +184,13 @@ class PartitionRange:
 
 
 def job_splits(
-    plan: ReadPlan, store: ObjectStore, lost: Sequence[Gap] = (), *, join_bytes: int = 0
+    plan: ReadPlan,
+    store: ObjectStore,
+    lost: Sequence[Gap] = (),
+    *,
+    starts: Mapping[TopicIdPartition, int],
+    log_ends: Mapping[TopicIdPartition, int],
+    join_bytes: int = 0,
 ) -> tuple[tuple[JobSplit, ...], tuple[PartitionRange, ...]]:
     """The splits of a read plan as units of work, and what they cover of each partition.
 
@@ -192,6 +198,8 @@ def job_splits(
         plan: made with ``SplitOffsets.INDEXED``.
         store: the one that the plan was made from.
         lost: what was asked for and is in no segment.
+        starts: where each partition was to begin.
+        log_ends: one more than the last offset of each.
         join_bytes: splits that follow each other are one while they have no more stored bytes.
 
     Raises:
@@ -209,8 +217,12 @@ def job_splits(
         gone = _lost(lost, end.partition, "no segment has them")
         mine = list(_joined(_adjoining(read, end, gone), join_bytes))
         splits += mine
-        none = planned[0].offsets.start if planned and end.offset is None else end.offset or 0
-        start = mine[0].start if mine else none  # what has nothing to read ends where it was to begin
+        if mine:
+            start = mine[0].start
+        elif planned and end.offset is None:
+            start = planned[0].offsets.start
+        else:  # what was asked for may come to be there: nothing ends behind the log, but where it was to begin
+            start = max(starts[end.partition], min(end.offset or 0, log_ends[end.partition]))
         stop = mine[-1].stop if mine else start
         between = [lost_between(before.stop, after.start, gone) for before, after in pairwise(mine)]
         ranges.append(_range(mine, start, stop, end, [*lost_outside(start, stop, gone), *filter(None, between)]))

@@ -77,6 +77,7 @@ class SparkPlan:
     Args:
         lost: what was asked for and is in no segment, if the options let a read go on without it.
         advice: which option would spare most of it, where no bound was given.
+        starts: where each partition was to begin, by its log.
     """
 
     plan: ReadPlan
@@ -84,6 +85,7 @@ class SparkPlan:
     store: ObjectStore
     lost: tuple[Gap, ...] = ()
     advice: str | None = None
+    starts: Mapping[TopicIdPartition, int] = field(default_factory=dict)
 
     def light_splits(self) -> list[LightSplit]:
         """The splits as they travel, largest first so that no long task ends the stage."""
@@ -147,7 +149,8 @@ def plan_splits(
     notes = [*gone, *dict.fromkeys(plan.notes), *losses.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
     lost = [*losses.gaps, *filter(None, (_within(gap, asked[gap.partition]) for gap in plan.gaps))]
     advice = None if _is_bounded(options) else _advice(plan, logs, is_whole=options.choice.assigned is None)
-    return SparkPlan(replace(plan, notes=tuple(notes)), logs, locations.store, tuple(lost), advice)
+    starts = {partition: offsets.start for partition, offsets in asked.items()}
+    return SparkPlan(replace(plan, notes=tuple(notes)), logs, locations.store, tuple(lost), advice, starts)
 
 
 def _is_bounded(options: SparkOptions) -> bool:
@@ -292,7 +295,7 @@ class _Wanted:
         start = self._start()
         stop = self._stop()
         if stop is not None and start > stop:
-            if options.bounds is not None:
+            if options.bounds is not None or options.skips_unknown:  # a job that goes on may have read farther before
                 return OffsetRange(start, start)
             if options.ending_offsets is not None and stop < log.start:
                 raise OptionError(f"endingOffsets of {log.partition} is before its start", found=stop, expected=start)
@@ -312,6 +315,8 @@ class _Wanted:
             what = f"startingOffsets of {log.partition} is before the first segment"
             self.losses.add(what, start, f"{log.start} or later", Gap(log.partition, start, log.start))
             return log.start
+        if options.skips_unknown:  # a job has held it against the log: it may have been told to begin farther on
+            return start
         end = self.stored.open_end if log.parts and start > log.parts[-1].start else None
         if end is not None and start > end:
             raise OptionError(

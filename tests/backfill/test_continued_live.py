@@ -95,6 +95,19 @@ def test_each_run_goes_on_up_to_where_the_brokers_logs_end_when_it_begins(
     assert live.files() == there
 
 
+def test_partitions_with_nothing_as_new_as_the_start_go_on_from_where_their_logs_ended(tmp_path: Path) -> None:
+    first = ServedLog(served(SegmentBuilder().batch([b"v"] * 10).to_bytes()), [(0, 0)])
+    with served_cluster({TOPIC: {0: first}}) as cluster:
+        live = Live(cluster, tmp_path / "tier", Target("parquet", tmp_path / "target"))
+        live.tier.mkdir()
+        assert live.run("--since", "2100-01-01T00:00Z") == 0
+        live.append(SegmentBuilder(base_offset=10).batch([b"v"] * 5))
+
+        assert live.run("--since", "2100-01-01T00:00Z") == 0
+        assert live.offsets() == list(range(10, 15))
+        this_worker().clusters._drop(cluster.bootstrap)
+
+
 def test_what_brokers_have_below_the_start_of_a_target_from_the_store_is_told(
     live: Live, capsys: pytest.CaptureFixture[str]
 ) -> None:

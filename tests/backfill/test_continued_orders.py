@@ -12,11 +12,15 @@ from lake_targets import Key, Target
 
 from segreader import lake, scan
 from segreader.errors import DivergedPositionError
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
 from spark_jobs.backfill import main
 from spark_jobs.verify import main as verify
 
 KINDS = ("parquet", "delta", "iceberg")
 CLUSTER = CORPUS.parents[2] / "cluster" / "remote" / "kafka-tiered-storage"
+A_YEAR_LATER_MS = 1_795_000_000_000
+"""In November 2026; the records of the corpus are of 2025."""
 
 
 class Bucket:
@@ -82,6 +86,105 @@ def test_a_job_that_begins_behind_all_there_is_goes_on_from_where_it_began(tmp_p
     bucket.upload(4)
     assert bucket.run(target, "--offsets", "1863:") == 0
     assert min(target.keys()) == ("multi", 1, 1863)
+
+
+@pytest.mark.parametrize(
+    ("segments", "asked"),
+    [(1, "40:150"), (1, "31:150"), (2, "100:150"), (1, "100:")],
+    ids=["between", "right behind", "far behind", "without an end"],
+)
+def test_offsets_asked_for_before_they_are_uploaded_are_written_once_they_are(
+    tmp_path: Path, target: Target, capsys: pytest.CaptureFixture[str], segments: int, asked: str
+) -> None:
+    """At first the log ends before the offset that was asked for: at 31 or at 65."""
+    bucket = Bucket(tmp_path / "bucket", "codec-none")
+    bucket.upload(*range(segments))
+    first, _, stop = asked.partition(":")
+    for _ in range(2):
+        assert bucket.run(target, "--offsets", asked) == 0
+        assert f'"codec-none": {{"0": {first}}}' in capsys.readouterr().out
+    bucket.upload(*range(len(bucket.logs)))
+
+    assert bucket.run(target, "--offsets", asked) == 0
+    assert target.keys() == Counter(("codec-none", 0, offset) for offset in range(int(first), int(stop or 179)))
+    assert verify([*target.flags, "--source"]) == 0
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["told again", "told once"])
+def test_a_partition_of_which_nothing_was_there_begins_later_where_it_was_to_begin(
+    tmp_path: Path, target: Target, again: bool
+) -> None:
+    """Another topic has records, so that a table is made, which keeps where both of them go on."""
+    bucket, other = Bucket(tmp_path / "bucket", "codec-none"), Bucket(tmp_path / "bucket", "codec-lz4")
+    bucket.upload(0)
+    other.upload(*range(len(other.logs)))
+    asked = ("--topic", other.topic, "--offsets", "100:150")
+    assert bucket.run(target, *asked) == 0
+    assert set(target.keys()) == {(other.topic, 0, offset) for offset in range(100, 150)}
+    bucket.upload(1)
+    assert bucket.run(target, *asked) == 0
+    bucket.upload(*range(len(bucket.logs)))
+
+    assert bucket.run(target, *(asked if again else asked[:2])) == 0
+    last = 150 if again else 179
+    there = target.keys()
+    assert {offset for topic, _, offset in there if topic == bucket.topic} == set(range(100, last))
+    assert set(there.values()) == {1}
+    assert verify([*target.flags, "--source"]) == 0
+
+
+def test_another_leader_below_a_start_that_was_not_there_is_no_other_history(tmp_path: Path, target: Target) -> None:
+    """The target has nothing of the log of the leader that was lost, which ended before the start."""
+    bucket, other = Bucket(tmp_path / "bucket", "diverged", CLUSTER), Bucket(tmp_path / "bucket", "codec-none")
+    bucket.upload(0, 1)
+    other.upload(*range(len(other.logs)))
+    asked = ("--topic", other.topic, "--offsets", "110:")
+    assert bucket.run(target, *asked) == 0
+    bucket.upload(*range(len(bucket.logs)))
+
+    assert bucket.run(target, *asked) == 0
+    mine = Counter({key: count for key, count in target.keys().items() if key[0] == bucket.topic})
+    assert mine == Counter({key: count for key, count in bucket.keys().items() if key[2] >= 110})
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ("--until", "2025-11-27T01:37:20Z"),
+        ("--offsets", '{"codec-none":{"0":":100"}}'),
+        ("--offsets", ":100"),
+    ],
+    ids=["a time", "its offset", "an offset"],
+)
+def test_an_end_before_that_of_the_target_is_nothing_new(
+    tmp_path: Path, target: Target, capsys: pytest.CaptureFixture[str], end: tuple[str, ...]
+) -> None:
+    bucket = Bucket(tmp_path / "bucket", "codec-none")
+    bucket.upload(*range(len(bucket.logs)))
+    assert bucket.run(target) == 0
+    capsys.readouterr()
+
+    assert bucket.run(target, *end) == 0
+    assert 'nothing new: the target ends at {"codec-none": {"0": 179}}' in capsys.readouterr().out
+    assert target.keys() == bucket.keys()
+
+
+def test_a_partition_with_nothing_as_new_as_the_start_goes_on_from_where_it_ended(
+    tmp_path: Path, target: Target
+) -> None:
+    """The records of the other topic are a year younger, as they were made here."""
+    bucket, other = Bucket(tmp_path / "bucket", "codec-none"), "orders"
+    bucket.upload(*range(len(bucket.logs) - 1))
+    young = SegmentBuilder().batch([b"v"] * 5, log_append_time_ms=A_YEAR_LATER_MS)
+    write_local_tiered(bucket.root, other, [young])
+    assert bucket.run(target, "--topic", other, "--since", "2026-11-01T00:00Z") == 0
+    assert target.keys() == Counter((other, 0, offset) for offset in range(5))
+    bucket.upload(len(bucket.logs) - 1)
+
+    assert bucket.run(target, "--topic", other, "--since", "2026-11-01T00:00Z") == 0
+    there = target.keys()
+    assert {offset for topic, _, offset in there if topic == bucket.topic} == set(range(159, 179))
+    assert set(there.values()) == {1}
 
 
 def test_segments_that_appear_below_where_a_target_begins_are_told(

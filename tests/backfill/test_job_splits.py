@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ from sample import at_edges
 
 from segreader.backfill.job_plan import JobPlan, make_plan, parse_plan
 from segreader.errors import AmbiguousTopicError, CorruptBatchError, SegreaderError
+from segreader.plan.request import Bounds
 from segreader.scans import scan
 
 READABLE = [case for case in cases("tv1", "tv2", "k39", "cluster", remote=True) if case.topic != "recreated"]
@@ -102,6 +104,26 @@ def test_the_planned_end_is_the_stable_one(tmp_path: Path) -> None:
     assert "open transaction" in planned.end
 
 
+@pytest.mark.parametrize(
+    ("start", "stop", "ends"),
+    [(93, None, 93), (93, 200, 93), (95, 200, 95), (120, 200, 120), (120, None, 120), (20, 40, 40)],
+    ids=["undecided", "undecided, with an end", "at the end", "behind it", "behind it, without an end", "deleted"],
+)
+def test_a_partition_with_nothing_to_read_ends_where_it_was_to_begin_or_before_what_is_there(
+    tmp_path: Path, start: int, stop: int | None, ends: int
+) -> None:
+    """A log of offsets 50 to 94, of which a transaction that begins at 90 is open."""
+    log = GrowingLog(tmp_path)
+    log.upload("orders", 0, 50)
+    log.upload("orders", 0, 45, open_transaction=True)
+    for path in tmp_path.rglob(f"{0:020d}*"):
+        path.unlink()
+    plan = make_plan(replace(request(tmp_path, subscribe="orders"), bounds=Bounds(start, stop)))
+
+    assert [(one.start, one.stop, one.splits) for one in plan.partitions] == [(ends, ends, 0)]
+    assert plan.next_offsets == {"orders": {"0": ends}}
+
+
 def test_offsets_that_are_asked_for_are_the_bounds_of_the_first_and_the_last_split(tmp_path: Path) -> None:
     log = GrowingLog(tmp_path)
     for _ in range(3):
@@ -121,6 +143,20 @@ def test_damage_that_hides_the_end_is_told_while_planning(tmp_path: Path) -> Non
 
     with pytest.raises(CorruptBatchError, match="CRC"):
         make_plan(request(tmp_path, subscribe="orders"))
+
+
+def test_a_start_by_time_behind_damage_that_hides_the_end_goes_on_before_the_damage(tmp_path: Path) -> None:
+    """Later there may be something as new, and the next run is told of the damage."""
+    log = GrowingLog(tmp_path)
+    log.upload("orders", 0, 50)
+    log.upload("orders", 0, 45)
+    (path,) = tmp_path.rglob(f"{50:020d}*.log")
+    path.write_bytes(path.read_bytes()[:-1] + b"\x7f")
+    plan = make_plan(request(tmp_path, subscribe="orders", startingTimestamp="2100-01-01T00:00:00Z"))
+
+    assert plan.next_offsets == {"orders": {"0": 50}}
+    with pytest.raises(CorruptBatchError, match="CRC"):
+        make_plan(request(tmp_path, subscribe="orders"), number=2, start=plan.end)
 
 
 def test_two_topics_of_one_name_are_refused() -> None:
