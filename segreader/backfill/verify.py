@@ -23,7 +23,7 @@ from segreader.backfill.job import committed
 from segreader.backfill.job_plan import JobPlan, read_plan, rounds_of
 from segreader.backfill.job_splits import JobSplit, SplitTexts
 from segreader.backfill.lake.place import TablePlace
-from segreader.backfill.lake.table import LakeTable, TableEnd
+from segreader.backfill.lake.table import LakeTable, TableEnd, flat_offsets
 from segreader.backfill.output import PLAN, SUCCESS, OutputOptions, manifest_name, plan_name
 from segreader.backfill.read_back import OffsetRuns, OutputFinding, SplitFiles, SplitRecords, TableRecords
 from segreader.backfill.report import complete
@@ -98,15 +98,19 @@ class OutputRound:
         entries: of its splits, by the split's id.
         is_committed: whether there is a manifest; only then are its files where they belong. A table says by itself
             which splits it has: the others have no entry here.
+        again: ids of splits that a table has not, of offsets that it has by another round: a restore took them out.
     """
 
     plan: JobPlan
     entries: Mapping[str, DoneEntry]
     is_committed: bool
+    again: frozenset[str] = frozenset()
 
     @property
     def losses(self) -> tuple[str, ...]:
         """What was asked for and could not be had when the job ran, as sentences: the output never had it."""
+        if len(self.again) == len(self.plan.splits) > 0:  # other rounds say what could not be had
+            return ()
         return complete(self.plan, self.entries).losses
 
     @property
@@ -174,7 +178,7 @@ class Verification:
             "plan": rounds[-1].plan.sha256,
             "rounds": len(rounds),
             "has_read_source": self.has_read_source,
-            "splits": sum(len(one.plan.splits) for one in rounds),
+            "splits": sum(len(one.plan.splits) - len(one.again) for one in rounds),
             "splits_checked": len(self.verdicts),
             "records": sum(verdict.records for verdict in self.verdicts),
             "files": len(files),
@@ -203,21 +207,22 @@ def read_output(target: TargetStore, table: LakeTable | None = None) -> Output:
         )
     findings: list[OutputFinding] = []
     rounds: list[OutputRound] = []
-    end = None if table is None else table.end((one.topic, one.partition) for plan in plans for one in plan.partitions)
-    for plan, following in zip(plans, [*plans[1:], None], strict=True):
-        if table is None:
+    if table is None:
+        for plan, following in zip(plans, [*plans[1:], None], strict=True):
             if following is not None and following.start is not None and following.start.offsets != plan.end.offsets:
                 text = f"ends at {plan.next_offsets}, and the next round begins at {following.start.offsets}"
                 findings.append(OutputFinding("coverage", plan_name(plan.round), text))
             rounds.append(_round_of_files(target, plan, findings))
-        else:
-            reached = end if following is None else following.start
-            rounds.append(_round_of_table(target, plan, reached, findings))
-    if table is None:
         entries = {entry.split: entry for one in rounds for entry in one.entries.values()}
         findings += _listed(target, entries, is_committed=rounds[-1].is_committed)
     else:
-        findings += _beside(table, plans, end)
+        end = table.end(
+            {(one.topic, one.partition) for plan in plans for one in plan.partitions}
+            | {(topic, int(key)) for plan in plans for topic, key in flat_offsets(plan.start)}
+        )
+        shares = _shares(plans, end)
+        rounds += [_round_of_table(target, one, findings) for one in shares]
+        findings += _beside(table, shares, end)
     return Output(target.url("") if table is None else table.name, tuple(rounds), tuple(findings))
 
 
@@ -230,11 +235,66 @@ def _round_of_files(target: TargetStore, plan: JobPlan, findings: list[OutputFin
     return OutputRound(plan, entries, manifest is not None)
 
 
-def _round_of_table(
-    target: TargetStore, plan: JobPlan, reached: TableEnd | None, findings: list[OutputFinding]
-) -> OutputRound:
-    """What a table has of a plan, by where it ended when the next round began, or ends now."""
-    there = committed(plan, reached)
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What of a round a table has.
+
+    Args:
+        there: ids of the splits that it has; ``None`` if it ends where the round never does.
+        again: ids of splits that it has not, of offsets that it has by other rounds.
+        is_out: whether a restore took the table back to before the round.
+    """
+
+    plan: JobPlan
+    there: frozenset[str] | None
+    again: frozenset[str]
+    is_out: bool
+
+
+def _shares(plans: Sequence[JobPlan], end: TableEnd | None) -> list[_Share]:
+    """What a table has of each round, by where it ends now, and by where it ended when each later round began that it
+    still has: one goes on where the other ended.
+    """
+    names = [plan.name for plan in plans]
+    stops = flat_offsets(end)
+    starts: dict[tuple[str, str], int] = {}  # of the rounds that it has
+    found: list[tuple[JobPlan, frozenset[str] | None, bool]] = []
+    now = end
+    for number, plan in reversed(list(enumerate(plans))):
+        is_out = _is_before(now, plan, names[:number])
+        found.append((plan, frozenset() if is_out else committed(plan, now), is_out))
+        if not is_out:
+            for one in plan.partitions:
+                key = one.topic, str(one.partition)
+                starts[key] = min(one.start, starts.get(key, one.start))
+            now = plan.start
+
+    def is_covered(split: JobSplit) -> bool:
+        key = split.partition.topic, str(split.partition.partition)
+        return key in starts and starts[key] <= split.start and split.stop <= stops.get(key, 0)
+
+    shares: list[_Share] = []
+    for plan, there, is_out in reversed(found):
+        absent = [] if there is None else [split for split in plan.splits if split.id not in there]
+        shares.append(_Share(plan, there, frozenset(split.id for split in absent if is_covered(split)), is_out))
+    return shares
+
+
+def _is_before(now: TableEnd | None, plan: JobPlan, earlier: Sequence[str]) -> bool:
+    """Whether a table ends before a plan began: with a commit of an earlier one, or with less than there was.
+
+    Args:
+        earlier: the names of the earlier plans.
+    """
+    if now is not None and now.commit.partition("-")[0] in earlier:
+        return True
+    at = flat_offsets(now)
+    return any(at.get(key, -1) < offset for key, offset in flat_offsets(plan.start).items())
+
+
+def _round_of_table(target: TargetStore, share: _Share, findings: list[OutputFinding]) -> OutputRound:
+    """What a table has of a round, with the entries of these splits."""
+    plan, there = share.plan, share.there
     if there is None:
         text = "ends where no commit of this round ended: somebody else has written to it"
         findings.append(OutputFinding("coverage", plan_name(plan.round), f"the table {text}"))
@@ -243,11 +303,11 @@ def _round_of_table(
     if lacking := sorted(there - entries.keys()):
         text = f"has no entry of {shown_count(len(lacking), 'split')} that the table has, such as {lacking[0]}"
         findings.append(OutputFinding("manifest", plan_name(plan.round), text))
-    if len(there) < len(plan.splits) and reached is not None:
+    if lacking_splits := len(plan.splits) - len(there) - len(share.again):
         splits = shown_count(len(plan.splits), "split is", "splits are")
-        text = f"{len(plan.splits) - len(there)} of {splits} not committed: run the job again"
+        text = f"{lacking_splits} of {splits} not committed: run the job again"
         findings.append(OutputFinding("coverage", plan_name(plan.round), text))
-    return OutputRound(plan, {key: entry for key, entry in entries.items() if key in there}, True)
+    return OutputRound(plan, {key: entry for key, entry in entries.items() if key in there}, True, share.again)
 
 
 def _entries_of(
@@ -268,26 +328,23 @@ def _entries_of(
     return entries, manifest
 
 
-def _beside(table: LakeTable, plans: Sequence[JobPlan], end: TableEnd | None) -> Iterator[OutputFinding]:
-    """Records of the table outside of what the rounds wrote, of the same partitions."""
-    first: dict[tuple[str, int], int] = {}
-    earlier: set[tuple[str, int]] = set()  # of which the first plan that is left goes on
+def _beside(table: LakeTable, shares: Sequence[_Share], end: TableEnd | None) -> Iterator[OutputFinding]:
+    """Records of the table outside of what the rounds wrote, of their partitions and of those that it says it has."""
+    plans = [one.plan for one in sorted(shares, key=lambda one: one.is_out)]  # of those that it has, the first counts
+    first: dict[tuple[str, str], int] = {}
     for plan in plans:
         for one in plan.partitions:
-            if one.splits and (one.topic, one.partition) not in first:
-                first[one.topic, one.partition] = one.start
-                there = {} if plan is not plans[0] or plan.start is None else plan.start.offsets.get(one.topic, {})
-                if str(one.partition) in there:
-                    earlier.add((one.topic, one.partition))
-    offsets = {} if end is None else end.offsets
-    for (topic, partition), start in first.items():
-        stop = offsets.get(topic, {}).get(str(partition), start)
+            if one.splits:
+                first.setdefault((one.topic, str(one.partition)), one.start)
+    stops, earlier = flat_offsets(end), flat_offsets(plans[0].start)  # the first plan that is left goes on with these
+    for (topic, key), start in (stops | first).items():
+        stop = stops.get((topic, key), start)
         for low, high, where in ((0, start, f"before offset {start}"), (stop, _LAST, f"from offset {stop} on")):
-            count = sum(batch.num_rows for batch in table.records(topic, partition, low, high)) if low < high else 0
+            count = sum(batch.num_rows for batch in table.records(topic, int(key), low, high)) if low < high else 0
             if count:
-                is_lost = low == 0 and (topic, partition) in earlier
+                is_lost = low == 0 and (topic, key) in earlier
                 why = "of rounds whose ledger is lost: they were not checked" if is_lost else "which no round wrote"
-                text = f"has {shown_count(count, 'record')} of {topic}-{partition} {where}, {why}"
+                text = f"has {shown_count(count, 'record')} of {topic}-{key} {where}, {why}"
                 yield OutputFinding("unlisted", table.name, text)
 
 

@@ -366,6 +366,144 @@ def test_verify_says_which_records_are_of_rounds_whose_ledger_is_lost(
     assert "1,905 records of multi-0 before offset 1905, of rounds whose ledger is lost: they were not checked" in told
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_verify_says_which_records_are_of_topics_that_only_a_lost_ledger_had(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    bucket.upload(9)
+    _run_of(bucket, target, "codec-zstd")
+    shutil.rmtree(target.files / "_job")
+    (target.files / "_manifest.json").unlink()
+    _run_of(bucket, target, "multi", "--continue")
+    capsys.readouterr()
+
+    assert verify([*target.flags, "--source", "--output", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    records = sum(topic == "codec-zstd" for topic, _, _ in target.keys().elements())
+    assert told["is_exact"] is False
+    assert [one["text"] for one in told["findings"]] == [
+        f"has {records} records of codec-zstd-0 before offset {_ends_at(target)['codec-zstd']['0']}, of rounds whose "
+        "ledger is lost: they were not checked"
+    ]
+
+
+def _run_of(bucket: GrowingBucket, target: Target, topic: str, *more: str) -> None:
+    where = ["--location", str(bucket.root), "--topic", topic, *target.flags, "--engine", "local", "--processes", "1"]
+    assert main([*where, *more]) == 0
+
+
+def _ends_at(target: Target) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = json.loads(target.commits()[-1])
+    return found
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_verify_holds_a_table_that_was_rolled_back_and_went_on_against_the_rounds_that_are_left_in_it(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, rounds: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target(kind, tmp_path / "target")
+    for _ in range(3):
+        bucket.upload()
+        assert _run(bucket, target, "--continue") == 0
+    _rolled_back(target, rounds)
+    capsys.readouterr()
+
+    assert verify(target.flags) == 1
+    told = capsys.readouterr().out
+    assert "not committed: run the job again" in told
+    assert "somebody else" not in told
+    assert _run(bucket, target, "--continue") == 0
+    capsys.readouterr()
+    assert verify([*target.flags, "--source", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == target.keys().total() == _wanted(bucket).total()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_verify_takes_what_is_left_of_a_round_that_was_rolled_back_to_its_middle_with_the_round_behind_it(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket, target = GrowingBucket(tmp_path / "bucket", "codec-none"), Target(kind, tmp_path / "target")
+    bucket.upload(9)
+    small = ("--continue", "--split-bytes", "1", "--commit-bytes", "1")
+    for bounds in (":105", ":135"):
+        _run_of(bucket, target, "codec-none", "--offsets", bounds, *small)
+    _rolled_back(target, 2)
+    _run_of(bucket, target, "codec-none", "--offsets", ":80", *small)
+    capsys.readouterr()
+
+    assert verify([*target.flags, "--source"]) == 1  # two rounds had more, and nothing has it again
+    assert "not committed: run the job again" in capsys.readouterr().out
+    _run_of(bucket, target, "codec-none", *small)
+    capsys.readouterr()
+    assert verify([*target.flags, "--source", "--output", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["records"] == target.keys().total() == 179
+    assert told["splits"] == told["splits_checked"]
+
+
+def test_verify_takes_rounds_that_a_second_restore_brought_back_and_not_those_that_it_took_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from deltalake import DeltaTable
+
+    bucket, target = GrowingBucket(tmp_path / "bucket", "codec-none"), Target("delta", tmp_path / "target")
+    bucket.upload(9)
+    for bounds in (":31", ":65"):
+        _run_of(bucket, target, "codec-none", "--offsets", bounds, "--continue")
+    version = DeltaTable(str(target.files)).version()
+    DeltaTable(str(target.files)).restore(0)
+    _run_of(bucket, target, "codec-none", "--offsets", ":105", "--continue")
+    DeltaTable(str(target.files)).restore(version)
+    _run_of(bucket, target, "codec-none", "--continue")
+    capsys.readouterr()
+
+    assert target.keys().total() == 179
+    assert verify([*target.flags, "--source", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 179
+
+
+@pytest.mark.parametrize("change", ["lost", "double"])
+@pytest.mark.parametrize("at", [0, 2], ids=["in a round that stayed", "in the round that went on"])
+def test_verify_finds_records_that_are_lost_or_double_in_a_table_that_was_restored_and_went_on(
+    tmp_path: Path, change: str, at: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from deltalake import DeltaTable
+
+    bucket, target = GrowingBucket(tmp_path / "bucket", "codec-none"), Target("delta", tmp_path / "target")
+    bucket.upload(9)
+    for bounds in (":31", ":65", ":105"):
+        _run_of(bucket, target, "codec-none", "--offsets", bounds, "--continue")
+    _rolled_back(target, 2)
+    _run_of(bucket, target, "codec-none", "--continue")
+    assert verify([*target.flags, "--source"]) == 0
+    log = target.files / "_delta_log"
+    adds = [
+        json.loads(line)
+        for path in sorted(log.glob("*.json"))
+        for line in path.read_text().splitlines()
+        if line.startswith('{"add"')
+    ]
+    first = [one for one in adds if one["add"]["path"].count(f"part-0-{31 if at else 0:020d}-")]
+    add = first[-1]["add"]
+    version = max(int(path.stem) for path in log.glob("*.json"))
+    if change == "lost":
+        gone = {"path": add["path"], "dataChange": True, "deletionTimestamp": 0}
+        action: dict[str, Any] = {"remove": gone | {"partitionValues": add["partitionValues"], "size": add["size"]}}
+    else:
+        path = Path(add["path"]).with_name("twice.parquet")
+        shutil.copy(target.files / add["path"], target.files / path)
+        action = {"add": add | {"path": str(path)}}
+    (log / f"{version + 1:020d}.json").write_text(json.dumps(action) + "\n")
+    assert target.keys().total() != 179
+    assert DeltaTable(str(target.files)).version() == version + 1
+    capsys.readouterr()
+
+    assert verify([*target.flags, "--source"]) == 1
+    assert ("missing" if change == "lost" else "twice") in capsys.readouterr().out
+
+
 def test_a_segment_that_appears_late_amid_a_compacted_topic_is_not_noticed_as_the_page_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,16 @@ def test_files_that_no_reader_takes_together_are_refused_before_anything_is_writ
     assert len(target.read()) == len(truth(TOPIC))
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["run", "dry-run"])
+def test_keys_of_a_type_that_has_no_buckets_are_refused_before_anything_is_written(
+    target: Target, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _typed(target, "--partition-by", "bucket(4, key)", *more) == 2
+    assert "struct" in capsys.readouterr().err
+    assert not target.files.exists()
+    assert _typed(target, "--partition-by", "topic") == 0
+
+
 def _up_to(stop: int) -> dict[str, str]:
     return {"endingOffsets": json.dumps({TOPIC: {"0": stop, "1": stop}})}
 

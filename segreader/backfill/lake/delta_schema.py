@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from segreader.backfill.output import SCHEMA, PartitionField
+from segreader.backfill.writer import parted
 from segreader.errors import OptionError
 
 Json = dict[str, Any]
@@ -33,8 +34,14 @@ _HINT: Final = "Leave it out: name the other fields with columns=, or keep the b
 
 
 def delta_fields(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> list[Json]:
-    """The columns of a table in the JSON of Delta. All may be null: an older file lacks what a newer one has."""
+    """The columns of a table in the JSON of Delta. All may be null: an older file lacks what a newer one has.
+
+    Raises:
+        OptionError: Delta has no such columns, or keys are of a type that has no buckets.
+    """
     fields = _struct_fields(list(schema), "")
+    buckets = [field for field in partition_by if field.transform == "bucket"]
+    list(parted(pa.RecordBatch.from_pylist([], schema), buckets))  # tasks would refuse it when the table is there
     known = {field["name"] for field in fields}
     kinds = {"day": "date", "hour": "string", "bucket": "integer"}
     extra = [(field.name, kinds[field.transform]) for field in partition_by if field.name not in known]
