@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from segreader.backfill.job import Job, Round, Runner, local_engine
-from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan
+from segreader.backfill.job_plan import JobPlan, JobRequest, differences, make_plan
 from segreader.backfill.lake.table import LakeTable
 from segreader.backfill.output import CODECS
 from segreader.backfill.report import complete, totals
@@ -299,6 +299,9 @@ def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str
     plan, before = one.plan, len(one.plan.splits) - len(one.pending)
     if not one.has_nothing:
         _tell_plan(plan)
+    if one.is_resumed and (changed := differences(plan, job.request.wanted)):
+        told = "the round that was not finished goes on as it was planned; this counts for what comes after it: "
+        click.echo(told + "; ".join(changed), err=True)
     if before:
         whole = "" if one.pending or job.table is not None else "; --force does all of it anew"
         click.echo(

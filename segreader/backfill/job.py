@@ -38,6 +38,8 @@ from segreader.values import dataclass
 
 _DATA: Final = "data/"
 _WORTH_A_PROCESS: Final = 16 << 20
+_OF_A_ROUND: Final = frozenset({"start", "end", "offsets", "split-bytes", "file-bytes", "codec"})
+_BOUNDS: Final = ("starting", "ending")  # as the options of the data source begin
 
 
 class Runner(Protocol):
@@ -168,17 +170,20 @@ class Job:
                     require_same(last, self.request.wanted, table.name, goes_on=True)
                 is_ours = self.goes_on or dict(last.wanted) == dict(self.request.wanted)
                 is_behind = self.goes_on and done is not None and len(done) == len(last.splits)
-                if is_ours and done is not None and not (is_behind and read_manifest(target, last.round) is not None):
+                is_whole = is_behind and read_manifest(target, last.round) is not None
+                is_else = self.goes_on and not is_behind and _reads_otherwise(last.wanted, self.request.wanted)
+                if is_ours and done is not None and not is_whole and not is_else:
                     entries = _usable(target, last, done)
                     if not is_behind or len(entries) == len(last.splits):  # what has lost its entries goes on as it is
                         return Round(last, target, destination, entries, done, is_resumed=True, end=end)
             # a driver that was killed before it had a plan leaves a table with nothing in it
             is_empty = last is None and end is None and next(iter(table.files()), None) is None
             if not self.goes_on and not is_empty:
+                there = "what no job wrote" if last is None else "a job with other options, which is not finished"
                 raise OptionError(
                     "the table is there already",
                     source=table.name,
-                    found="what no job wrote" if end is None else f"a table that ends at {json.dumps(end.offsets)}",
+                    found=there if end is None else f"a table that ends at {json.dumps(end.offsets)}",
                     hint="Add what is there since with --continue, or name another table",
                 )
             target.delete(left)  # entries without their plan say nothing
@@ -381,6 +386,15 @@ def commit_groups(splits: Sequence[JobSplit], commit_bytes: int) -> Iterator[lis
             group, size = [], 0
     if group:
         yield group
+
+
+def _reads_otherwise(there: Mapping[str, str], here: Mapping[str, str]) -> bool:
+    """Whether two requests read other topics, another place, or decode otherwise: what one cannot finish the other may.
+
+    Bounds and sizes are no matter: a round that has others goes on as it was planned.
+    """
+    names = there.keys() | here.keys()
+    return any(there.get(name) != here.get(name) for name in names - _OF_A_ROUND if not name.startswith(_BOUNDS))
 
 
 def _is_finished(target: TargetStore, plan: JobPlan) -> bool:

@@ -82,7 +82,13 @@ learnt(TableEnd)
 learnt(PartitionRange)
 _OF_THE_TARGET = ("isolation", "layout", "hive", "sink", "to", "partition-by")
 """What all rounds of a target have in common; what is read, and how much at a time, may change."""
-_SHOWN_AS = {"layout": "output-layout", "segment-layout": "layout", "tail": "bootstrap-servers"}
+_SHOWN_AS = {
+    "layout": "output-layout",
+    "segment-layout": "layout",
+    "tail": "bootstrap-servers",
+    "start": "since",
+    "end": "until",
+}
 """The request in a plan has the names of version 1; where flags differ, their names of today."""
 
 
@@ -658,20 +664,30 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_
     Raises:
         OptionError: the plan was made for something else; it names the differences.
     """
-    differences = [
-        f"--{_SHOWN_AS.get(name, name)} {plan.wanted.get(name, '(not given)')} there, "
-        f"{wanted.get(name, '(not given)')} here"
-        for name in dict.fromkeys((*plan.wanted, *wanted))
-        if plan.wanted.get(name) != wanted.get(name)
-        and (not goes_on or (name in _OF_THE_TARGET and name in plan.wanted and name in wanted))
-    ]
-    if differences:
+    names = [*dict.fromkeys((*plan.wanted, *wanted))]
+    if goes_on:
+        names = [name for name in names if name in _OF_THE_TARGET and name in plan.wanted and name in wanted]
+    if found := "; ".join(differences(plan, wanted, names)):
         raise OptionError(
             "the target belongs to another job",
             source=source,
-            found="; ".join(differences),
+            found=found,
             hint="Give the same" if goes_on else "Choose another target, or replace its contents with --force",
         )
+
+
+def differences(plan: JobPlan, wanted: Mapping[str, str], names: Iterable[str] | None = None) -> list[str]:
+    """What a plan was made with, and what is wanted now, where that differs: by the flags of today.
+
+    Args:
+        names: of the choices that are compared; all of them unless given.
+    """
+    return [
+        f"--{_SHOWN_AS.get(name, name)} {plan.wanted.get(name, '(not given)')} there, "
+        f"{wanted.get(name, '(not given)')} here"
+        for name in (dict.fromkeys((*plan.wanted, *wanted)) if names is None else names)
+        if plan.wanted.get(name) != wanted.get(name)
+    ]
 
 
 def require_readable_together(before: JobPlan, plan: JobPlan, source: str) -> None:

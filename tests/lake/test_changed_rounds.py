@@ -1,0 +1,94 @@
+"""A round of a table that could not be finished: with options that it can be, the rest of it is planned anew."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from lake_targets import Target
+from typed_orders import REMOTE, SAVED, truth
+
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
+from spark_jobs.backfill import main
+from spark_jobs.verify import main as verify
+
+TOPIC = "orders-bad"
+SMALL = ("--split-bytes", "1", "--commit-bytes", "1")
+
+
+def run(target: Target, *more: str, topic: str = TOPIC, schemas: Path = SAVED) -> int:
+    where = ["--location", str(REMOTE), "--topic", topic, "--engine", "local", "--processes", "1"]
+    return main([*where, "--schemas", str(schemas), *target.flags, *more])
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    return Target(request.param, tmp_path / "target")
+
+
+def test_values_that_failed_a_round_are_kept_when_that_is_asked_for(
+    target: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(target) == 5
+    capsys.readouterr()
+    assert run(target, "--on-undecodable", "keep") == 2
+    assert "a job with other options, which is not finished" in capsys.readouterr().err
+    assert run(target, "--continue") == 5  # the same again
+
+    assert run(target, "--on-undecodable", "keep", "--continue") == 1
+    rows = target.read().to_pylist()
+    assert len(rows) == len(truth(TOPIC))
+    assert sum(row["valueError"] is not None for row in rows) == sum(one.bad is not None for one in truth(TOPIC))
+    assert run(target, "--on-undecodable", "keep", "--continue") == 0
+    assert len(target.read()) == len(rows)
+
+
+def test_a_round_that_lacked_a_schema_is_finished_with_a_file_that_has_it(target: Target, tmp_path: Path) -> None:
+    known = json.loads(SAVED.read_text())
+    for number in [known["subjects"]["orders-avro-value"].pop(version) for version in ("2", "3")]:
+        gone = known["ids"][str(number)]
+        known["ids"] = {id: one for id, one in known["ids"].items() if one != gone}
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(known))
+    topic = "orders-avro"
+    fields = ("--value-fields", "id,status", *SMALL)
+    assert run(target, *fields, topic=topic, schemas=old) == 5
+
+    assert run(target, *fields, "--continue", topic=topic) == 0
+    found = Counter((row["partition"], row["offset"]) for row in target.read().to_pylist())
+    assert found == Counter((one.partition, one.offset) for one in truth(topic))
+    assert verify([*target.flags, "--source"]) == 0
+
+
+def test_another_topic_is_added_while_the_round_of_one_cannot_be_finished(target: Target, tmp_path: Path) -> None:
+    for topic in ("sound", "damaged"):
+        write_local_tiered(tmp_path / "bucket", topic, [SegmentBuilder().batch([b"v"] * 10)])
+    log = next((tmp_path / "bucket").glob("damaged-0-*/*.log"))
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+
+    def run_of(topic: str) -> int:
+        where = ["--location", str(tmp_path / "bucket"), "--topic", topic, "--engine", "local", "--processes", "1"]
+        return main([*where, *target.flags, "--continue"])
+
+    assert run_of("damaged") == 5
+    assert run_of("sound") == 0
+    assert [(row["topic"], row["offset"]) for row in target.read().to_pylist()] == [("sound", at) for at in range(10)]
+    assert run_of("damaged") == 5
+
+
+def test_a_round_that_goes_on_with_other_options_says_that_they_count_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = Target("parquet", tmp_path / "target")
+    assert run(files, "--file-bytes", "1m") == 5
+    capsys.readouterr()
+    assert run(files, "--file-bytes", "2m", "--on-undecodable", "keep", "--continue") == 5
+    assert (
+        "the round that was not finished goes on as it was planned; this counts for what comes after it: "
+        "--file-bytes 1048576 there, 2097152 here; --on-undecodable (not given) there, keep here"
+    ) in capsys.readouterr().err
