@@ -8,6 +8,7 @@ from contextlib import suppress
 from enum import IntEnum
 
 from segreader import errors
+from segreader.cli.output import is_full
 
 
 class ExitCode(IntEnum):
@@ -63,6 +64,8 @@ def describe(error: BaseException) -> str:
     for kind, _, next_step in _MEANINGS:
         if isinstance(error, kind):
             hint = getattr(error, "hint", None)
+            if is_full(error):
+                next_step = "Make room there, or write to another place"
             return str(error) if hint else f"{_text(error)}. {next_step}"
     return (
         f"internal error: {type(error).__name__}: {error}. This is a defect of segreader: "

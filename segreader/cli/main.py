@@ -7,11 +7,12 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import click
 
 from segreader.cli.exit_codes import ExitCode, describe, drop_stdout, exit_code
-from segreader.cli.output import debug_option, say, stdout
+from segreader.cli.output import debug_option, named_output, replace_closed_stdout, say, stdout, unheard
 
 _VERBS = (
     "backfill",
@@ -163,21 +164,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "--debug" not in arguments and arguments[:1] != ["backfill"]:
         logging.lastResort = _Notes()  # or Python prints what libraries log as warnings, with their tracebacks
+    replace_closed_stdout()
     try:
         code = _run(arguments)
-        stdout().flush()
+        with named_output(None):
+            stdout().flush()
     except BrokenPipeError:
         drop_stdout()
         return ExitCode.PIPE_CLOSED
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except OSError as error:  # of what was still buffered
+        drop_stdout()
+        say(f"segreader: {describe(error)}")
+        return exit_code(error)
     return code
 
 
 def _run(arguments: list[str]) -> int:
     meta: dict[str, object] = {}
     try:
-        with cli.make_context("segreader", arguments) as context:
+        # The files of a backfill are no output of the command line; every other command names those that it writes.
+        with (
+            nullcontext() if arguments[:1] == ["backfill"] else named_output(None),
+            cli.make_context("segreader", arguments) as context,
+        ):
             meta = context.meta
             result = cli.invoke(context)
             return result if isinstance(result, int) else ExitCode.OK
@@ -187,12 +198,19 @@ def _run(arguments: list[str]) -> int:
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
         vars(error)["message"] = _cleaned(error.message)
-        error.show()
+        if sys.stderr is not None:  # else click would show it on stdout
+            with unheard():
+                error.show()
         return ExitCode.USAGE
     except BrokenPipeError:
         raise
     except Exception as error:
-        stdout().flush()
+        try:
+            stdout().flush()
+        except BrokenPipeError:
+            raise
+        except OSError:
+            drop_stdout()
         if meta.get("segreader.debug"):
             import traceback
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from segreader.errors import shown_count
+from segreader.errors import OptionError, shown_count
 from segreader.format.rows import ENCODINGS
 
 if TYPE_CHECKING:
@@ -95,9 +97,62 @@ def stdout() -> IO[bytes]:
     return sys.stdout.buffer
 
 
+class _ClosedOutput(io.RawIOBase):
+    """What takes the place of a stdout that is closed: it refuses every byte."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not data:
+            return 0
+        raise OptionError("standard output is closed", hint="Redirect it to a file, or to /dev/null")
+
+
+def replace_closed_stdout() -> None:
+    """Have a stdout that is closed, which Python leaves out, be an error of those who write to it."""
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(_ClosedOutput(), "utf-8", write_through=True)
+
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error says that there is no room for more."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+@contextmanager
+def named_output(path: str | None) -> Iterator[None]:
+    """Name in an error the output that is full, which the system does not.
+
+    Args:
+        path: of the file that is written; ``None``: stdout.
+    """
+    try:
+        yield
+    except OSError as error:
+        if is_full(error) and error.filename is None:
+            error.filename = "standard output" if path is None else path
+        raise
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Go on where stderr takes nothing."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
+
+
 def say(message: str) -> None:
-    """Tell the person at the terminal; never part of the result."""
-    click.echo(message, err=True)
+    """Tell the person at the terminal; never part of the result. Where stderr is full or closed, nobody is told."""
+    with unheard():
+        click.echo(message, err=True)
 
 
 def shown_time(timestamp_ms: int | None, timespec: str = "milliseconds") -> str:
@@ -266,7 +321,7 @@ def progress(
         look: returns the progress of the read.
         limit: so many records end the read.
     """
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda: None
         return
     began, bar = clock(), _Bar(look, limit, clock)

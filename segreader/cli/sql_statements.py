@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from segreader.errors import OptionError
 from segreader.values import dataclass
@@ -14,6 +15,35 @@ if TYPE_CHECKING:
 
 _DESCRIBES: Final = ("describe", "desc", "summarize")
 _OF_EXPLAIN: Final = ("analyze", "format")
+
+
+def not_text(source: str | None) -> OptionError:
+    """The error for statements that are not UTF-8."""
+    return OptionError("the statements are not UTF-8 text", source=source)
+
+
+def require_text(text: str, source: str | None = None) -> str:
+    """The text itself, unless Python has kept bytes in it that are not UTF-8.
+
+    Raises:
+        OptionError: it has.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise not_text(source) from None
+    return text
+
+
+def stdin() -> TextIO:
+    """The stdin that statements come from.
+
+    Raises:
+        OptionError: it is closed.
+    """
+    if sys.stdin is None:
+        raise OptionError("standard input is closed", hint="Give statements, a file or a pipe")
+    return sys.stdin
 
 
 class StatementKind(Enum):

@@ -15,11 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpus import Case, case, cases, normal
+from corpus import CORPUS, Case, case, cases, normal
 from sample import at_edges
 
+import segreader
 from segreader.cli.main import main
 from segreader.cli.row_writer import CSV_FIELDS
+from segreader.errors import OptionError
 from segreader.plan.split import ReadPlan
 from segreader.ranges import ByteRange
 from segreader.scans import Scan
@@ -661,3 +663,34 @@ def test_a_range_that_ends_before_the_abort_gives_nothing_of_it(cat: Cat, tmp_pa
     code, out, err = cat(tmp_path, "--offsets", "0:2")
     assert (code, [row["offset"] for row in parsed(out)]) == (5, [0])
     assert "ABORT of producer 1, whose records at offset 1 the indexes call committed" in err
+
+
+@pytest.mark.parametrize("limit", [2**63 - 1, 2**63, 2**70])
+def test_a_limit_beyond_every_record_is_none(limit: int, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert main(["cat", str(CORPUS / "tv2" / "remote"), "multi/0", "--limit", str(limit)]) == 0
+    assert capsysbinary.readouterr().out.count(b"\n") == 3026
+
+
+@pytest.mark.parametrize("last", [2**63, 2**70])
+def test_more_last_records_than_offsets_can_count_are_refused_by_name(
+    last: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cat", str(CORPUS / "tv2" / "remote"), "multi/0", "--last", str(last)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"segreader: last (--last) is too large; found {last}, expected at most 9223372036854775807.")
+
+
+@pytest.mark.parametrize("name", ["split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes", "last"])
+@pytest.mark.parametrize("value", [2**70, 0, -1, "a", 1.5])
+def test_a_number_of_a_scan_that_cannot_be_is_refused_as_an_option(name: str, value: object) -> None:
+    option: dict[str, Any] = {name: value}
+
+    with pytest.raises(OptionError, match=name):
+        segreader.scan(CORPUS / "tv2" / "remote", topic="multi", **option)
+
+
+@pytest.mark.parametrize("name", ["split_bytes", "batch_bytes", "max_batch_bytes", "last"])
+def test_the_largest_number_of_a_scan_sets_no_limit(name: str) -> None:
+    option: dict[str, Any] = {name: 2**63 - 1}
+
+    assert segreader.scan(CORPUS / "tv2" / "remote", topic="multi", **option).to_arrow().num_rows == 12_000

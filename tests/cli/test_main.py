@@ -241,3 +241,87 @@ def test_a_cache_that_cannot_be_used_is_noted_once(tmp_path: Path) -> None:
     assert done.stdout == expected.stdout != ""
     (note,) = set(done.stderr.splitlines()) - set(expected.stderr.splitlines())
     assert note.startswith("note: SEGREADER_CACHE: ")
+
+
+def redirected(redirection: str, *arguments: str) -> tuple[int, str]:
+    """The exit code and both outputs of a command line whose stdout or stderr the system's shell has redirected."""
+    words = [sys.executable, "-c", RUN + "sys.exit(code)", *arguments]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {redirection}', "sh", *words], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+REMOTE = str(case("tv2", "multi").remote_root)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ls", REMOTE],
+        exhaustive(["ls", REMOTE, "-o", "table"]),
+        ["cat", REMOTE, "multi/0"],
+        exhaustive(["cat", REMOTE, "multi/0", "-o", "parquet"]),
+        ["sql", "-q", "select 1"],
+        exhaustive(["sql", "-q", "-o", "table", "select 1"]),
+        exhaustive(["inspect", REMOTE]),
+        exhaustive(["version"]),
+    ],
+)
+def test_a_closed_stdout_is_a_usage_error_in_one_line(arguments: list[str]) -> None:
+    told = "segreader: standard output is closed. Redirect it to a file, or to /dev/null\n"
+
+    assert redirected(">&-", *arguments) == (2, told)
+
+
+def test_a_closed_stdout_does_not_matter_where_the_output_is_a_file(tmp_path: Path) -> None:
+    code, err = redirected(">&-", "cat", REMOTE, "multi/0", "--output-file", str(tmp_path / "rows"))
+
+    assert (code, err) == (0, "")
+    assert (tmp_path / "rows").read_bytes().count(b"\n") == 3026
+
+
+@pytest.mark.parametrize("arguments", [["sql", "-q", "-"], exhaustive(["shell", REMOTE])])
+def test_a_closed_stdin_is_a_usage_error_in_one_line(arguments: list[str]) -> None:
+    told = "segreader: standard input is closed. Give statements, a file or a pipe\n"
+
+    assert redirected("<&-", *arguments) == (2, told)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>&- >&-"])
+@pytest.mark.parametrize(("arguments", "code"), [(["cat", REMOTE, "nope"], 3), (["cat"], 2)])
+def test_an_error_that_cannot_be_told_keeps_its_exit_code(arguments: list[str], code: int, redirection: str) -> None:
+    assert redirected(redirection, *arguments) == (code, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ls", REMOTE],
+        exhaustive(["ls", REMOTE, "-o", "table"]),
+        ["cat", REMOTE, "multi/0"],
+        exhaustive(["cat", REMOTE, "multi/0", "-o", "parquet"]),
+        exhaustive(["cat", REMOTE, "multi/0", "-o", "json"]),
+        ["sql", "-q", "select 1"],
+        exhaustive(["version"]),
+        exhaustive(["--help"]),
+    ],
+)
+def test_a_full_disk_behind_stdout_is_told_once_by_name(arguments: list[str]) -> None:
+    told = "segreader: standard output: No space left on device. Make room there, or write to another place\n"
+
+    assert redirected(">/dev/full", *arguments) == (4, told)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.mark.parametrize("form", ["ndjson", exhaustive("json"), exhaustive("csv"), "parquet", exhaustive("table")])
+@pytest.mark.parametrize("command", [["cat", REMOTE, "multi"], ["sql", "-q", "--at", REMOTE, "select * from multi"]])
+def test_a_full_disk_behind_an_output_file_is_told_by_its_name(
+    command: list[str], form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main([*command, "--output-file", "/dev/full", "-o", form])
+
+    told = "segreader: /dev/full: No space left on device. Make room there, or write to another place\n"
+    assert (code, capsys.readouterr().err) == (4, told)

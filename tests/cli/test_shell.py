@@ -240,3 +240,16 @@ def test_typed_topics_have_their_fields_as_columns(shell: Shell) -> None:
     assert code == 0
     assert {"status", "n"} == set(json.loads(out.splitlines()[0]))
     assert set(json.loads(out.splitlines()[-1])) == {"id"}
+
+
+@pytest.mark.parametrize("typed", [b"\xff;\n", b"select '\xff' as a;\n", b".schema \xff\n", b".\xff\n"])
+@pytest.mark.parametrize("on_error", ["strict", "surrogateescape"])
+def test_what_is_not_utf8_is_refused_from_a_pipe(
+    typed: bytes, on_error: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"select 1 as a;\n" + typed), "utf-8", on_error))
+
+    assert main(["shell", str(REMOTE)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "segreader: stdin: the statements are not UTF-8 text. See --help for what it may be"
+    )

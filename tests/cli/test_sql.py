@@ -340,3 +340,35 @@ def test_the_truth_of_a_case_comes_row_by_row(sql: Run) -> None:
     assert [(row["partition"], row["offset"], bytes.fromhex(row["key"])) for row in found] == [
         (record.partition, record.offset, record.key) for record in truth
     ]
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ("error('boom')", "Invalid Input Error: boom. "),
+        ("('x'||key)::int", "Conversion Error: Could not convert string 'xuser-08268' to INT32. "),
+    ],
+)
+def test_an_error_that_comes_after_rows_is_told_as_one_before_them(sql: Run, result: str, told: str) -> None:
+    one = f'case when "offset" = 2900 then {result} end'
+
+    for query in (f"select {one} from multi", f"select max({one}) from multi"):
+        query += " where partition = 0"
+        code, _, err = sql(query, "-q", "--at", str(REMOTE))
+        assert (code, err) == (2, f"segreader: {told}See segreader sql --help for what a topic has\n")
+
+
+def test_bytes_that_are_no_text_are_refused_in_one_line_also_after_rows(sql: Run) -> None:
+    code, _, err = sql("select value from " + of("nulls"), "-q")
+    assert (code, err.count("\n")) == (2, 1)
+    code, _, err = sql(f"select * from topic('{REMOTE}')", "-q")
+    assert code == 2
+    assert [line for line in err.splitlines() if not line.startswith(("note: ", "txn-marker-active-0: "))] == [
+        "segreader: a key or value is not UTF-8 text. Ask for bytes: topic(…, decode := 'blob')"
+    ]
+
+
+def test_a_query_that_is_not_utf8_is_refused(sql: Run) -> None:
+    told = "segreader: the statements are not UTF-8 text. See --help for what it may be\n"
+
+    assert sql("select '\udcff' as a", "-q") == (2, b"", told)

@@ -22,6 +22,7 @@ from segreader.cli.output import (
     debug_option,
     encoding_options,
     is_terminal,
+    named_output,
     output_file_option,
     output_option,
     progress,
@@ -230,6 +231,7 @@ def _print(
     teller, printed, has_begun = _Teller(scan), 0, False
     try:
         with (
+            named_output(output_file),
             opened(output_file) as file,
             nullcontext(lambda: None) if follow else _ticking(scan, output_file, limit, lambda: printed) as tick,
             row_writer(form, file, scan.schema, texts) as write,
@@ -333,7 +335,7 @@ def _limited(found: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.
             if left is None:
                 yield batch
                 continue
-            yield batch.slice(0, left)
+            yield batch.slice(0, min(left, batch.num_rows))
             left -= min(left, batch.num_rows)
             if not left:
                 return

@@ -21,6 +21,7 @@ from segreader.cli.options import (
 )
 from segreader.cli.output import (
     debug_option,
+    named_output,
     output_option,
     print_rows,
     printable,
@@ -141,7 +142,7 @@ def pull(
         broker_options=broker_options,
     )
     known = reduce(_united, (found.learn(topic) for topic in topics or (None,)))
-    with opened(output_file) as file:
+    with named_output(output_file), opened(output_file) as file:
         file.write(known.to_json().encode() + b"\n")
     if output_file is not None:
         counted = len({schema for _, schema in known.ids})

@@ -10,6 +10,7 @@ import click
 
 from segreader.cli.options import at_argument, parse_options, query_options
 from segreader.cli.output import debug_option, output_option, say
+from segreader.cli.sql_statements import stdin
 from segreader.errors import shown_count
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ def shell(
     at = topics_at(location, *given, make_catalog(), bootstrap_servers, schemas)
     with sql_session(*given, at=at, prices=prices, allow_files=allow_files) as session:
         dialogue = Dialogue(session, RowForm(form, encoding or "auto"))
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            return run_piped(dialogue, sys.stdin)
+        if not (stdin().isatty() and sys.stdout.isatty()):
+            return run_piped(dialogue, stdin())
         session.stay()
         count = len(session.tables.names)
         say(f"{shown_count(count, 'topic')}. Statements end with ;  .help lists commands")

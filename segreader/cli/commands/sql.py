@@ -10,7 +10,8 @@ import click
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import at_option, parse_options, query_options
-from segreader.cli.output import debug_option, output_file_option, output_option, require_place, say
+from segreader.cli.output import debug_option, named_output, output_file_option, output_option, require_place, say
+from segreader.cli.sql_statements import not_text, require_text, stdin
 from segreader.errors import ObjectNotFoundError, OptionError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def sql(
             raise OptionError(
                 f"{form} holds one result", found=f"{len(statements)} statements", hint="Run one at a time"
             )
-        with opened(output_file) as file:
+        with named_output(output_file), opened(output_file) as file:
             for statement in statements:
                 whole += session.run(statement, RowForm(form, encoding or "auto"), file)
     if not quiet and not all(statement.is_estimate for statement in statements):
@@ -112,11 +113,11 @@ def _statements(query: str | None, file: str | None) -> str:
     if (query is None) == (file is None):
         raise click.UsageError("Give statements as QUERY or with --file, one of the two")
     if file is None and query != "-":
-        return query or ""
+        return require_text(query or "")
     name = "stdin" if file in (None, "-") else str(file)
     try:
         if name == "stdin":
-            data = sys.stdin.buffer.read(_LONGEST_FILE + 1)
+            data = stdin().buffer.read(_LONGEST_FILE + 1)
         else:
             with open(name, "rb") as opened:
                 data = opened.read(_LONGEST_FILE + 1)
@@ -128,4 +129,4 @@ def _statements(query: str | None, file: str | None) -> str:
             "the statements cannot be read", source=name, found=error.strerror, hint="Check the path"
         ) from None
     except UnicodeDecodeError:
-        raise OptionError("the statements are not UTF-8 text", source=name) from None
+        raise not_text(name) from None

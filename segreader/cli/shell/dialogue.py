@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Final
 
 from segreader.cli.exit_codes import ExitCode, describe
-from segreader.cli.output import Row, say, shown_partitions, stdout, write_json_rows
+from segreader.cli.output import Row, named_output, say, shown_partitions, stdout, write_json_rows
 from segreader.cli.shell.completion import COMMANDS, MODES, file_and_query
 from segreader.cli.shell.session import RowForm, SqlSession
-from segreader.cli.sql_statements import Statement, StatementKind, is_complete
+from segreader.cli.sql_statements import Statement, StatementKind, is_complete, not_text, require_text
 from segreader.cli.table import ByteUnit, Screen, TableColumn, number, print_facts, print_table
 from segreader.errors import OptionError, SegreaderError
 from segreader.format.rows import csv_cell
@@ -48,6 +48,7 @@ class Dialogue:
         Raises:
             SegreaderError: as ``SqlSession.run``. OSError: a file cannot be written.
         """
+        require_text(text)
         if text.lstrip().startswith("."):
             return self._command(text.strip().rstrip(";").rstrip())
         for statement in self.session.split(text):
@@ -150,7 +151,7 @@ class Dialogue:
             raise OptionError("not a query to export", expected="one SELECT, FROM or PIVOT")
         part = f"{path}.part"
         try:
-            with open(part, "wb") as file:
+            with named_output(path), open(part, "wb") as file:
                 outcome = self.session.run(statements[0], RowForm(form, self._form.encoding), file)
             os.replace(part, path)
         finally:
@@ -205,10 +206,18 @@ def pieces(lines: Iterable[str]) -> Iterator[str]:
 
 def run_piped(dialogue: Dialogue, lines: Iterable[str]) -> ExitCode:
     """Do what lines say, up to the first error, which is raised."""
-    for piece in pieces(lines):
+    for piece in pieces(_of_stdin(lines)):
         if not dialogue.take(piece):
             break
     return dialogue.code
+
+
+def _of_stdin(lines: Iterable[str]) -> Iterator[str]:
+    try:
+        for line in lines:
+            yield require_text(line, "stdin")
+    except UnicodeDecodeError:
+        raise not_text("stdin") from None
 
 
 def one_line(error: BaseException) -> str:

@@ -38,6 +38,7 @@ _GRACE_S: Final = 3.0
 _TICK_S: Final = 0.2
 _ROWS: Final = 8192
 _NO_TABLE: Final = re.compile(r"Catalog Error: Table with name (.+?) does not exist")
+_OF_DUCKDB: Final = re.compile(r"(?:[A-Z][A-Za-z-]* ){1,4}Error: ")
 _UNITS: Final = ("kB", "MB", "GB", "TB")
 
 
@@ -290,9 +291,9 @@ class SqlSession:
             for dataset in self.tables.datasets:
                 if dataset.last_error is not None:
                     raise dataset.last_error from None
-            if not isinstance(error, duckdb.Error):
+            if not isinstance(error, duckdb.Error) and not _is_of_duckdb(error):
                 raise
-            if isinstance(error, duckdb.InterruptException):
+            if isinstance(error, duckdb.InterruptException) or str(error).startswith("INTERRUPT "):
                 raise KeyboardInterrupt from None
             raise self._refused(error, text) from None
 
@@ -310,6 +311,11 @@ class SqlSession:
                 others = f"There are {', '.join(self.tables.names[:20])}"
             return OptionError(missing[0], hint=f'Did you mean "{near[0]}"?' if near else others)
         return OptionError(message, hint=hint)
+
+
+def _is_of_duckdb(error: OSError) -> bool:
+    """Whether DuckDB raised it while its rows came: pyarrow's reader of them makes an error without a number of it."""
+    return error.errno is None and _OF_DUCKDB.match(str(error)) is not None
 
 
 def _marked(schema: pa.Schema, types: Sequence[DuckDBPyType]) -> pa.Schema:
