@@ -92,6 +92,9 @@ def append(
     """
     if (topic is None) == (pattern is None):
         raise OptionError("name what to read: either topic or pattern")
+    for name, size in (("file_bytes", file_bytes), ("split_bytes", split_bytes), ("commit_bytes", commit_bytes)):
+        if size < 1:
+            raise OptionError(f"{name} is not a size", found=size, expected="1 or more bytes")
     settings = dict(storage_options or {})
     lake = _opened(table, credentials, settings)
     chosen = {"subscribe": topic} if topic is not None else {"subscribePattern": str(pattern)}

@@ -68,7 +68,8 @@ from spark_jobs.report import (
 _FLAGS = {
     "load() plans anew, failOnDataLoss=false goes on": "--on-missing skip goes on without it",
     "failOnDataLoss=false": "--on-gap skip",
-    "skip the batch (on_corrupt='skip')": "leave it out with --on-corrupt skip",
+    "skip the batch: on_corrupt='skip' (as an option --on-corrupt skip, in SQL on_corrupt := 'skip')": "leave it out "
+    "with --on-corrupt skip",
     "startingOffsets": "--offsets",
     "startingTimestamp": "--since",
     "endingOffsets": "--offsets",

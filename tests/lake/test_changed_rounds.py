@@ -10,6 +10,8 @@ import pytest
 from lake_targets import Target
 from typed_orders import REMOTE, SAVED, truth
 
+from segreader import lake
+from segreader.errors import OptionError
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from spark_jobs.backfill import main
@@ -63,7 +65,9 @@ def test_a_round_that_lacked_a_schema_is_finished_with_a_file_that_has_it(target
     assert verify([*target.flags, "--source"]) == 0
 
 
-def test_another_topic_is_added_while_the_round_of_one_cannot_be_finished(target: Target, tmp_path: Path) -> None:
+def test_another_topic_is_added_while_the_round_of_one_cannot_be_finished(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for topic in ("sound", "damaged"):
         write_local_tiered(tmp_path / "bucket", topic, [SegmentBuilder().batch([b"v"] * 10)])
     log = next((tmp_path / "bucket").glob("damaged-0-*/*.log"))
@@ -76,6 +80,7 @@ def test_another_topic_is_added_while_the_round_of_one_cannot_be_finished(target
         return main([*where, *target.flags, "--continue"])
 
     assert run_of("damaged") == 5
+    assert "or leave it out with --on-corrupt skip" in capsys.readouterr().err
     assert run_of("sound") == 0
     assert [(row["topic"], row["offset"]) for row in target.read().to_pylist()] == [("sound", at) for at in range(10)]
     assert run_of("damaged") == 5
@@ -92,3 +97,11 @@ def test_a_round_that_goes_on_with_other_options_says_that_they_count_later(
         "the round that was not finished goes on as it was planned; this counts for what comes after it: "
         "--file-bytes 1048576 there, 2097152 here; --on-undecodable (not given) there, keep here"
     ) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["file_bytes", "split_bytes", "commit_bytes"])
+def test_append_refuses_sizes_that_are_none(tmp_path: Path, name: str) -> None:
+    for size in (0, -1):
+        with pytest.raises(OptionError, match=f"{name} is not a size; found {size}, expected 1 or more bytes"):
+            lake.append(str(tmp_path / "table"), REMOTE, topic="orders-avro", **{name: size})  # type: ignore[arg-type]
+    assert not (tmp_path / "table").exists()
