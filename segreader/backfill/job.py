@@ -95,7 +95,7 @@ class Job:
     is_forced: bool = False
 
     def preview(self) -> JobPlan:
-        """What the next round would do; nothing is written.
+        """What the next round would do, or one that was not finished; nothing is written.
 
         Raises:
             SegreaderError: as ``make_plan``; or the existing target cannot be read.
@@ -109,10 +109,13 @@ class Job:
         with closing(self.destination.open()) as target:
             numbers = [] if self.is_forced else rounds_of(target)
             last = read_plan(target, numbers[-1]) if numbers else None
+            is_finished = last is not None and _is_finished(target, last)
         if last is None:
             return make_plan(self.request)
         if self.goes_on:
             require_same(last, self.request.wanted, self.destination.location, goes_on=True)
+            if not is_finished:
+                return last
             plan = make_plan(self.request, number=last.round + 1, start=last.end, begins=last.begins)
             require_readable_together(last, plan, self.destination.location)
             return plan

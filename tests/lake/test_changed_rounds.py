@@ -92,6 +92,8 @@ def test_a_round_that_goes_on_with_other_options_says_that_they_count_later(
     files = Target("parquet", tmp_path / "target")
     assert run(files, "--file-bytes", "1m") == 5
     capsys.readouterr()
+    assert run(files, "--continue", "--dry-run") == 0
+    assert "1,929 bytes of 1 object" in capsys.readouterr().out
     assert run(files, "--file-bytes", "2m", "--on-undecodable", "keep", "--continue") == 5
     assert (
         "the round that was not finished goes on as it was planned; this counts for what comes after it: "
