@@ -292,7 +292,9 @@ def plan_live_read(
         for name in chosen:
             start, stop = starts[name], stops[name]
             if start is not None and stop is not None and start > stop and bounds is None:
-                raise start_beyond_end(ids[name], start, stop)
+                if not options.skips_unknown:
+                    raise start_beyond_end(ids[name], start, stop)
+                stops[name] = start  # a job that goes on may have read farther before
         ranges = {name: (starts[name], stops[name]) for name in chosen}
         end = LiveEnd.LATEST if bounds is None else bounds.end
         plan = planner.plan(ranges, end, most_unsized=most_unsized)

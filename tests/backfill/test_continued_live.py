@@ -108,6 +108,17 @@ def test_partitions_with_nothing_as_new_as_the_start_go_on_from_where_their_logs
         this_worker().clusters._drop(cluster.bootstrap)
 
 
+def test_an_end_by_time_before_that_of_the_target_is_nothing_new(
+    live: Live, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert live.run() == 0
+    there = live.files()
+    capsys.readouterr()
+    assert live.run("--until", "1970-01-01T00:00Z") == 0
+    assert "nothing new" in capsys.readouterr().out
+    assert live.files() == there
+
+
 def test_what_brokers_have_below_the_start_of_a_target_from_the_store_is_told(
     live: Live, capsys: pytest.CaptureFixture[str]
 ) -> None:
