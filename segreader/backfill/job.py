@@ -179,6 +179,8 @@ class Job:
                     entries = _usable(target, last, done)
                     if not is_behind or len(entries) == len(last.splits):  # what has lost its entries goes on as it is
                         return Round(last, target, destination, entries, done, is_resumed=True, end=end)
+                if is_else:  # what is planned anew may begin elsewhere
+                    begins = _of_those_in(begins, {} if end is None else end.offsets)
             # a driver that was killed before it had a plan leaves a table with nothing in it
             is_empty = last is None and end is None and next(iter(table.files()), None) is None
             if not self.goes_on and not is_empty:
@@ -398,6 +400,13 @@ def _reads_otherwise(there: Mapping[str, str], here: Mapping[str, str]) -> bool:
     """
     names = there.keys() | here.keys()
     return any(there.get(name) != here.get(name) for name in names - _OF_A_ROUND if not name.startswith(_BOUNDS))
+
+
+def _of_those_in(offsets: Offsets, there: Offsets) -> Offsets:
+    """What is said of the partitions that are in both."""
+    return {
+        topic: {key: at for key, at in some.items() if key in there.get(topic, {})} for topic, some in offsets.items()
+    }
 
 
 def _is_finished(target: TargetStore, plan: JobPlan) -> bool:

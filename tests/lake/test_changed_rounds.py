@@ -48,6 +48,14 @@ def test_values_that_failed_a_round_are_kept_when_that_is_asked_for(
     assert len(target.read()) == len(rows)
 
 
+def test_what_is_planned_anew_begins_where_it_says_and_not_where_the_other_round_was_to(target: Target) -> None:
+    assert run(target, "--offsets", "2:") == 5
+    assert run(target, "--on-undecodable", "keep", "--continue") == 1
+    assert sorted(row["offset"] for row in target.read().to_pylist()) == [one.offset for one in truth(TOPIC)]
+    assert verify([*target.flags, "--source"]) == 0
+    assert run(target, "--on-undecodable", "keep", "--continue") == 0
+
+
 def test_a_round_that_lacked_a_schema_is_finished_with_a_file_that_has_it(target: Target, tmp_path: Path) -> None:
     known = json.loads(SAVED.read_text())
     for number in [known["subjects"]["orders-avro-value"].pop(version) for version in ("2", "3")]:
