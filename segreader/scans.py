@@ -417,13 +417,14 @@ def _of_earlier(
 
 def _require_numbers(numbers: Mapping[str, object], last: object) -> None:
     """Refuse what is no number, or one beyond what can be counted; what is too small is refused with the options."""
-    given = dict(numbers) if last is None else {**numbers, "last (--last)": last}
+    given = dict(numbers) if last is None else {**numbers, "last": last}
     for name, number in given.items():
         if not isinstance(number, SupportsIndex):
             raise OptionError(f"{name} is a number", found=repr(number))
         most = _MOST_ROWS if name == "batch_rows" else _MOST
         if index(number) > most:
-            raise OptionError(f"{name} is too large", found=index(number), expected=f"at most {most}")
+            shown = "last (--last)" if name == "last" else name
+            raise OptionError(f"{shown} is too large", found=index(number), expected=f"at most {most}")
 
 
 def parse_isolation_level(value: str | IsolationLevel) -> IsolationLevel:
