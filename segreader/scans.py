@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from operator import index
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -67,10 +66,6 @@ from segreader.typed.decoding import Decoding, Side
 if TYPE_CHECKING:
     from segreader.live.scan import LiveScan
     from segreader.typed.reader_schema import Schemas, SchemaVersion
-
-_MOST: Final = (1 << 63) - 1
-_MOST_ROWS: Final = (1 << 31) - 1
-"""Of one record batch: Arrow counts the bytes of its columns in 32 bits."""
 
 _MOST_FETCHED: Final = 64
 """Segments of a partition whose small objects are fetched together, before the plan asks for one after another."""
@@ -415,18 +410,6 @@ def _of_earlier(
     return request, options
 
 
-def _require_numbers(numbers: Mapping[str, object], last: object) -> None:
-    """Refuse what is no number, or one beyond what can be counted; what is too small is refused with the options."""
-    given = dict(numbers) if last is None else {**numbers, "last": last}
-    for name, number in given.items():
-        if not isinstance(number, SupportsIndex):
-            raise OptionError(f"{name} is a number", found=repr(number))
-        most = _MOST_ROWS if name == "batch_rows" else _MOST
-        if index(number) > most:
-            shown = "last (--last)" if name == "last" else name
-            raise OptionError(f"{shown} is too large", found=index(number), expected=f"at most {most}")
-
-
 def parse_isolation_level(value: str | IsolationLevel) -> IsolationLevel:
     """An isolation level by Kafka's name.
 
@@ -618,8 +601,6 @@ def scan(
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
         SchemaRegistryError: a schema registry cannot be asked.
     """
-    numbers = {"split_bytes": split_bytes, "batch_rows": batch_rows, "batch_bytes": batch_bytes}
-    _require_numbers({**numbers, "max_batch_bytes": max_batch_bytes}, last)
     sought, contained = parse_bytes("with_key (--key)", with_key), parse_bytes("grep (--grep)", grep)
     if all_partitions and sought is None:
         raise OptionError("all_partitions is about a key", hint="Name it: with_key (--key)")

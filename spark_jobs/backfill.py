@@ -68,7 +68,7 @@ from spark_jobs.report import (
 _FLAGS = {
     "load() plans anew, failOnDataLoss=false goes on": "--on-missing skip goes on without it",
     "failOnDataLoss=false": "--on-gap skip",
-    "skip the batch: on_corrupt='skip' (as an option --on-corrupt skip, in SQL on_corrupt := 'skip')": "leave it out "
+    "skip the batch: on_corrupt='skip' (command line: --on-corrupt skip; SQL: on_corrupt := 'skip')": "leave it out "
     "with --on-corrupt skip",
     "startingOffsets": "--offsets",
     "startingTimestamp": "--since",
@@ -301,8 +301,8 @@ def _do_round(job: Job, one: Round, engine: Engine, target: str, given: dict[str
     if not one.has_nothing:
         _tell_plan(plan)
     if one.is_resumed and (changed := differences(plan, job.request.wanted)):
-        told = "the round that was not finished goes on as it was planned; this counts for what comes after it: "
-        click.echo(told + "; ".join(changed), err=True)
+        text = "; ".join(changed)
+        click.echo(f"The unfinished round continues as planned; these options apply to later rounds: {text}", err=True)
     if before:
         whole = "" if one.pending or job.table is not None else "; --force does all of it anew"
         click.echo(

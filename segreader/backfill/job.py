@@ -21,6 +21,7 @@ from segreader.backfill.job_plan import (
     clear,
     make_plan,
     read_plan,
+    reads_otherwise,
     require_free,
     require_readable_together,
     require_same,
@@ -38,8 +39,6 @@ from segreader.values import dataclass
 
 _DATA: Final = "data/"
 _WORTH_A_PROCESS: Final = 16 << 20
-_OF_A_ROUND: Final = frozenset({"start", "end", "offsets", "split-bytes", "file-bytes", "codec"})
-_BOUNDS: Final = ("starting", "ending")  # as the options of the data source begin
 
 
 class Runner(Protocol):
@@ -173,18 +172,18 @@ class Job:
                     require_same(last, self.request.wanted, table.name, goes_on=True)
                 is_ours = self.goes_on or dict(last.wanted) == dict(self.request.wanted)
                 is_behind = self.goes_on and done is not None and len(done) == len(last.splits)
-                is_whole = is_behind and read_manifest(target, last.round) is not None
-                is_else = self.goes_on and not is_behind and _reads_otherwise(last.wanted, self.request.wanted)
-                if is_ours and done is not None and not is_whole and not is_else:
+                is_finished = is_behind and read_manifest(target, last.round) is not None
+                is_replanned = self.goes_on and not is_behind and reads_otherwise(last, self.request.wanted)
+                if is_ours and done is not None and not is_finished and not is_replanned:
                     entries = _usable(target, last, done)
                     if not is_behind or len(entries) == len(last.splits):  # what has lost its entries goes on as it is
                         return Round(last, target, destination, entries, done, is_resumed=True, end=end)
-                if is_else:  # what is planned anew may begin elsewhere
+                if is_replanned:  # it may begin elsewhere
                     begins = _of_those_in(begins, {} if end is None else end.offsets)
             # a driver that was killed before it had a plan leaves a table with nothing in it
             is_empty = last is None and end is None and next(iter(table.files()), None) is None
             if not self.goes_on and not is_empty:
-                there = "what no job wrote" if last is None else "a job with other options, which is not finished"
+                there = "what no job wrote" if last is None else "an unfinished job with other options"
                 raise OptionError(
                     "the table is there already",
                     source=table.name,
@@ -391,15 +390,6 @@ def commit_groups(splits: Sequence[JobSplit], commit_bytes: int) -> Iterator[lis
             group, size = [], 0
     if group:
         yield group
-
-
-def _reads_otherwise(there: Mapping[str, str], here: Mapping[str, str]) -> bool:
-    """Whether two requests read other topics, another place, or decode otherwise: what one cannot finish the other may.
-
-    Bounds and sizes are no matter: a round that has others goes on as it was planned.
-    """
-    names = there.keys() | here.keys()
-    return any(there.get(name) != here.get(name) for name in names - _OF_A_ROUND if not name.startswith(_BOUNDS))
 
 
 def _of_those_in(offsets: Offsets, there: Offsets) -> Offsets:

@@ -82,6 +82,8 @@ learnt(TableEnd)
 learnt(PartitionRange)
 _OF_THE_TARGET = ("isolation", "layout", "hive", "sink", "to", "partition-by")
 """What all rounds of a target have in common; what is read, and how much at a time, may change."""
+_OF_A_ROUND = ("start", "end", "offsets", "split-bytes", "file-bytes", "codec")
+"""What decides how far a round goes and how it is cut."""
 _SHOWN_AS = {
     "layout": "output-layout",
     "segment-layout": "layout",
@@ -677,7 +679,7 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_
 
 
 def differences(plan: JobPlan, wanted: Mapping[str, str], names: Iterable[str] | None = None) -> list[str]:
-    """What a plan was made with, and what is wanted now, where that differs: by the flags of today.
+    """What a plan was made with and what is wanted now, where they differ, by today's flags.
 
     Args:
         names: of the choices that are compared; all of them unless given.
@@ -688,6 +690,18 @@ def differences(plan: JobPlan, wanted: Mapping[str, str], names: Iterable[str] |
         for name in (dict.fromkeys((*plan.wanted, *wanted)) if names is None else names)
         if plan.wanted.get(name) != wanted.get(name)
     ]
+
+
+def reads_otherwise(plan: JobPlan, wanted: Mapping[str, str]) -> bool:
+    """Whether other topics or another place are wanted, or values decoded otherwise, than a plan was made with: where
+    one cannot be read the other may.
+    """
+    same = {*_OF_A_ROUND, *_OF_THE_TARGET}
+    names = (plan.wanted.keys() | wanted.keys()) - same
+    # The bounds of ``lake.append`` have the names of the data source's options.
+    return any(
+        plan.wanted.get(name) != wanted.get(name) for name in names if not name.startswith(("starting", "ending"))
+    )
 
 
 def require_readable_together(before: JobPlan, plan: JobPlan, source: str) -> None:

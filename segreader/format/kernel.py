@@ -121,8 +121,8 @@ def damage_error(state: array[int], table: array[int]) -> FormatError:
             expected=f"{expected:08x} as its header says",
             position=position,
             base_offset=base_offset,
-            hint="Read another copy of this segment, or skip the batch: on_corrupt='skip' (as an option --on-corrupt "
-            "skip, in SQL on_corrupt := 'skip')",
+            hint="Read another copy of this segment, or skip the batch: on_corrupt='skip' (command line: --on-corrupt "
+            "skip; SQL: on_corrupt := 'skip')",
         )
     if damage is Damage.RECORD_COUNT:
         return CorruptBatchError(

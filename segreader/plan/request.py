@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from operator import index
 from typing import Final, Self, SupportsIndex
 
 from segreader.errors import VARIABLES_HINT, OptionError
@@ -245,6 +246,20 @@ def parse_bytes(name: str, given: bytes | str | None) -> bytes | None:
         raise OptionError(f"{name} is not hex after 0x", found=repr(given), hint=hint) from None
 
 
+_MOST: Final = (1 << 63) - 1
+_MOST_ROWS: Final = (1 << 31) - 1
+"""Of one record batch: Arrow counts the bytes of its columns in 32 bits."""
+
+
+def _require_count(name: str, number: object, most: int = _MOST) -> None:
+    if not isinstance(number, SupportsIndex):
+        raise OptionError(f"{name} is a number", found=repr(number))
+    if index(number) < 1:
+        raise OptionError(f"{name} must be positive", found=index(number))
+    if index(number) > most:
+        raise OptionError(f"{name} is too large", found=index(number), expected=f"at most {most}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """Which records are asked for.
@@ -274,10 +289,8 @@ class Request:
         for number in self.partitions or ():
             if not isinstance(number, SupportsIndex):
                 raise OptionError("partitions are numbers", found=repr(number))
-        if self.last is not None and not isinstance(self.last, SupportsIndex):
-            raise OptionError("last is a number", found=repr(self.last))
-        if self.last is not None and self.last < 1:
-            raise OptionError("last must be positive", found=self.last)
+        if self.last is not None:
+            _require_count("last", self.last)
 
 
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
@@ -456,11 +469,10 @@ class ReadOptions:
             object.__setattr__(self, name, Policy.parse(name, getattr(self, name)))
         object.__setattr__(self, "order", Order.parse(self.order))
         for name in _NUMBERS:
-            if (value := getattr(self, name)) < 1:
-                raise OptionError(f"{name} must be positive", found=value)
+            _require_count(name, getattr(self, name), _MOST_ROWS if name == "batch_rows" else _MOST)
         for name in _VARIABLES:
-            if (number := getattr(self, name)) is not None and number < 1:
-                raise OptionError(f"{name} must be positive", found=number)
+            if (number := getattr(self, name)) is not None:
+                _require_count(name, number)
 
     @property
     def decodings(self) -> tuple[Decoding, ...]:

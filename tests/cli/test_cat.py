@@ -442,7 +442,7 @@ def test_skipped_damage_is_told_hole_by_hole_and_is_a_finding(tmp_path: Path, ca
     assert err.count("left out: bytes ") == 1
     assert err.count(".log") == 1
     assert "base offset 3" in err
-    assert "on_corrupt='skip' (as an option --on-corrupt skip, in SQL on_corrupt := 'skip')" in cat(tmp_path)[2]
+    assert "on_corrupt='skip' (command line: --on-corrupt skip; SQL: on_corrupt := 'skip')" in cat(tmp_path)[2]
 
 
 def test_stats_of_a_read_without_records_stand_in_two_columns(tmp_path: Path, cat: Cat) -> None:
@@ -677,7 +677,7 @@ def test_more_last_records_than_offsets_can_count_are_refused_by_name(
 ) -> None:
     assert main(["cat", str(CORPUS / "tv2" / "remote"), "multi/0", "--last", str(last)]) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"segreader: last (--last) is too large; found {last}, expected at most 9223372036854775807.")
+    assert err.startswith(f"segreader: last is too large; found {last}, expected at most 9223372036854775807.")
 
 
 @pytest.mark.parametrize("name", ["split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes", "last"])

@@ -37,7 +37,7 @@ def test_values_that_failed_a_round_are_kept_when_that_is_asked_for(
     assert run(target) == 5
     capsys.readouterr()
     assert run(target, "--on-undecodable", "keep") == 2
-    assert "a job with other options, which is not finished" in capsys.readouterr().err
+    assert "an unfinished job with other options" in capsys.readouterr().err
     assert run(target, "--continue") == 5  # the same again
 
     assert run(target, "--on-undecodable", "keep", "--continue") == 1
@@ -104,7 +104,7 @@ def test_a_round_that_goes_on_with_other_options_says_that_they_count_later(
     assert "1,929 bytes of 1 object" in capsys.readouterr().out
     assert run(files, "--file-bytes", "2m", "--on-undecodable", "keep", "--continue") == 5
     assert (
-        "the round that was not finished goes on as it was planned; this counts for what comes after it: "
+        "The unfinished round continues as planned; these options apply to later rounds: "
         "--file-bytes 1048576 there, 2097152 here; --on-undecodable (not given) there, keep here"
     ) in capsys.readouterr().err
 
