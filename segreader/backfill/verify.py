@@ -21,7 +21,7 @@ from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import DoneEntry, learnt
 from segreader.backfill.job import committed
 from segreader.backfill.job_plan import JobPlan, read_plan, rounds_of
-from segreader.backfill.job_splits import JobSplit, PartitionRange, SplitTexts
+from segreader.backfill.job_splits import JobSplit, SplitTexts
 from segreader.backfill.lake.place import TablePlace
 from segreader.backfill.lake.table import LakeTable, TableEnd, flat_offsets
 from segreader.backfill.output import PLAN, SUCCESS, OutputOptions, manifest_name, plan_name
@@ -250,11 +250,11 @@ class _Share:
     again: frozenset[str]
     is_out: bool
 
-    def has_any_of(self, one: PartitionRange) -> bool:
-        """Whether the table has something of the round in a partition, as far as that is known."""
-        name = one.topic, one.partition
-        of_it = [split.id for split in self.plan.splits if (split.partition.topic, split.partition.partition) == name]
-        return self.there is None or not self.there.isdisjoint(of_it)
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        """Those in which the table has something of the round, as far as that is known."""
+        found = [split for split in self.plan.splits if self.there is None or split.id in self.there]
+        return {(split.partition.topic, split.partition.partition) for split in found}
 
 
 def _shares(plans: Sequence[JobPlan], end: TableEnd | None) -> list[_Share]:
@@ -337,16 +337,16 @@ def _entries_of(
 def _beside(table: LakeTable, shares: Sequence[_Share], end: TableEnd | None) -> Iterator[OutputFinding]:
     """Records of the table outside of what the rounds wrote, of their partitions and of those that it says it has."""
     shares = sorted(shares, key=lambda one: one.is_out)  # of the rounds that it has, the first counts
-    first: dict[tuple[str, str], int] = {}
-    for is_there in (True, False):
-        for share in shares:
-            for one in share.plan.partitions:
-                if one.splits and share.has_any_of(one) == is_there:
-                    first.setdefault((one.topic, str(one.partition)), one.start)
-    stops, earlier = (
-        flat_offsets(end),
-        flat_offsets(shares[0].plan.start),
-    )  # the first one that is left goes on with these
+    begun: dict[tuple[str, str], int] = {}
+    planned: dict[tuple[str, str], int] = {}
+    for share in shares:
+        there = share.partitions
+        for one in share.plan.partitions:
+            if one.splits:
+                found = begun if (one.topic, one.partition) in there else planned
+                found.setdefault((one.topic, str(one.partition)), one.start)
+    first, stops = planned | begun, flat_offsets(end)
+    earlier = flat_offsets(shares[0].plan.start)  # where the first round that is left went on
     for (topic, key), start in (stops | first).items():
         stop = stops.get((topic, key), start)
         for low, high, where in ((0, start, f"before offset {start}"), (stop, _LAST, f"from offset {stop} on")):

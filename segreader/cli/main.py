@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import click
 
 from segreader.cli.exit_codes import ExitCode, describe, drop_stdout, exit_code
-from segreader.cli.output import debug_option, named_output, replace_closed_stdout, say, stdout, unheard
+from segreader.cli.output import debug_option, ignored_stderr, named_output, replace_closed_stdout, say, stdout
 
 _VERBS = (
     "backfill",
@@ -199,7 +199,7 @@ def _run(arguments: list[str]) -> int:
     except click.ClickException as error:
         vars(error)["message"] = _cleaned(error.message)
         if sys.stderr is not None:  # else click would show it on stdout
-            with unheard():
+            with ignored_stderr():
                 error.show()
         return ExitCode.USAGE
     except BrokenPipeError:

@@ -98,7 +98,7 @@ def stdout() -> IO[bytes]:
 
 
 class _ClosedOutput(io.RawIOBase):
-    """What takes the place of a stdout that is closed: it refuses every byte."""
+    """Stands for a closed stdout: every write to it is an error."""
 
     def writable(self) -> bool:
         return True
@@ -110,7 +110,7 @@ class _ClosedOutput(io.RawIOBase):
 
 
 def replace_closed_stdout() -> None:
-    """Have a stdout that is closed, which Python leaves out, be an error of those who write to it."""
+    """Make each write to a closed stdout an error: Python has no stream for it."""
     if sys.stdout is None:
         sys.stdout = io.TextIOWrapper(_ClosedOutput(), "utf-8", write_through=True)
 
@@ -125,7 +125,7 @@ def is_full(error: BaseException) -> bool:
 
 @contextmanager
 def named_output(path: str | None) -> Iterator[None]:
-    """Name in an error the output that is full, which the system does not.
+    """Add the name of the output to an error that it is full: the system gives none.
 
     Args:
         path: of the file that is written; ``None``: stdout.
@@ -139,8 +139,8 @@ def named_output(path: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Go on where stderr takes nothing."""
+def ignored_stderr() -> Iterator[None]:
+    """Continue if stderr cannot be written to."""
     try:
         yield
     except BrokenPipeError:
@@ -150,8 +150,8 @@ def unheard() -> Iterator[None]:
 
 
 def say(message: str) -> None:
-    """Tell the person at the terminal; never part of the result. Where stderr is full or closed, nobody is told."""
-    with unheard():
+    """Tell the person at the terminal; never part of the result. If stderr is full or closed, this does nothing."""
+    with ignored_stderr():
         click.echo(message, err=True)
 
 

@@ -203,7 +203,7 @@ class GatewayWorkers:
         self._nodes: dict[int, tuple[str, int]] = {}
         self._ready_numbers: set[int] = set()
         self._is_ready = asyncio.Event()
-        self._was_ready = False  # each worker, with its catalogue, when that was asked
+        self._was_ready = False  # whether /readyz has seen every worker ready
         self._ending = asyncio.Event()
         self._keeping: list[asyncio.Task[None]] = []
         self._pages: asyncio.Server | None = None

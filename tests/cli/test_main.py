@@ -253,15 +253,18 @@ def redirected(redirection: str, *arguments: str) -> tuple[int, str]:
 
 
 REMOTE = str(case("tv2", "multi").remote_root)
+READS = (
+    ["ls", REMOTE],
+    exhaustive(["ls", REMOTE, "-o", "table"]),
+    ["cat", REMOTE, "multi/0"],
+    exhaustive(["cat", REMOTE, "multi/0", "-o", "parquet"]),
+)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["ls", REMOTE],
-        exhaustive(["ls", REMOTE, "-o", "table"]),
-        ["cat", REMOTE, "multi/0"],
-        exhaustive(["cat", REMOTE, "multi/0", "-o", "parquet"]),
+        *READS,
         ["sql", "-q", "select 1"],
         exhaustive(["sql", "-q", "-o", "table", "select 1"]),
         exhaustive(["inspect", REMOTE]),
@@ -299,10 +302,7 @@ def test_an_error_that_cannot_be_told_keeps_its_exit_code(arguments: list[str], 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["ls", REMOTE],
-        exhaustive(["ls", REMOTE, "-o", "table"]),
-        ["cat", REMOTE, "multi/0"],
-        exhaustive(["cat", REMOTE, "multi/0", "-o", "parquet"]),
+        *READS,
         exhaustive(["cat", REMOTE, "multi/0", "-o", "json"]),
         ["sql", "-q", "select 1"],
         exhaustive(["version"]),
