@@ -142,9 +142,9 @@ def _output(report: RunReport) -> str:
 
 
 def _lost_line(found: Completeness) -> list[str]:
-    if not found.losses:
-        return []
     lost = sum(one.stop - one.start for part in found.partitions for one in part.lost)
+    if not lost:  # nothing is, or only undecodable values, which are told on their own
+        return []
     return [
         f"lost     {shown_count(lost, 'offset')} that no segment has or that damage hides; the output is what there is"
     ]

@@ -41,6 +41,7 @@ def test_values_that_failed_a_round_are_kept_when_that_is_asked_for(
     assert run(target, "--continue") == 5  # the same again
 
     assert run(target, "--on-undecodable", "keep", "--continue") == 1
+    assert "lost " not in capsys.readouterr().out  # no offset is
     rows = target.read().to_pylist()
     assert len(rows) == len(truth(TOPIC))
     assert sum(row["valueError"] is not None for row in rows) == sum(one.bad is not None for one in truth(TOPIC))
