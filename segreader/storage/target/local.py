@@ -129,8 +129,9 @@ class LocalTarget:
                 if not os.path.isfile(new):
                     raise
                 return
-            for directory in {os.path.dirname(old), os.path.dirname(new)}:
-                _sync_directory(directory)
+            _sync_directory(os.path.dirname(new))
+            with suppress(FileNotFoundError):  # another driver, for whom all is moved, may have pruned it
+                _sync_directory(os.path.dirname(old))
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove files; one that is not there is removed already. Directories stay."""
@@ -193,8 +194,8 @@ class LocalTarget:
 def _made(path: str, source: str) -> _File:
     """A new file, and the directories above it, which another process may just be pruning."""
     for _ in range(_TRIES):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
         with suppress(FileNotFoundError):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             return _File(path, source)
     return _File(path, source)
 

@@ -245,3 +245,38 @@ def test_a_move_makes_the_directory_it_needs_and_happens_once(tmp_path: Path) ->
     assert files(tmp_path) == ["t/0/a"]
     with pytest.raises(ObjectNotFoundError):
         target.move("_staging/b", "t/0/b")
+
+
+def test_a_move_whose_old_directory_another_driver_removes_has_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, replace = open_target(tmp_path), os.replace
+    target.put("_staging/t/0/a", b"1")
+
+    def before_the_other_prunes(old: str, new: str) -> None:
+        replace(old, new)
+        target.prune("_staging/")
+
+    monkeypatch.setattr("os.replace", before_the_other_prunes)
+
+    target.move("_staging/t/0/a", "t/0/a")
+    assert files(tmp_path) == ["t/0/a"]
+
+
+def test_a_file_is_made_where_another_driver_removes_directories_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, mkdir = open_target(tmp_path), os.mkdir
+    pruned: list[str] = []
+
+    def before_the_other_prunes(path: str, mode: int = 0o777) -> None:
+        mkdir(path, mode)
+        if not pruned:
+            pruned.append(path)
+            target.prune("_staging/")
+
+    monkeypatch.setattr("os.mkdir", before_the_other_prunes)
+
+    target.put("_staging/t/0/a", b"1")
+    assert Path(pruned[0]) == tmp_path / "_staging"
+    assert target.read("_staging/t/0/a") == b"1"
