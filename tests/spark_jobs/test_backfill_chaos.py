@@ -94,7 +94,7 @@ def test_a_split_that_speculation_does_twice_is_there_once(tmp_path: Path, clust
     for out in outputs(tmp_path):
         told = driver.answer(driver.ask(program="backfill", arguments=job.arguments(out)))
         assert told is not None
-        assert told["code"] == 0
+        assert told["code"] == 0, cluster.told
         if (copies := told["copies"]) >= 1:
             break
 
@@ -112,7 +112,7 @@ def test_two_drivers_at_once_on_a_cluster_end_in_one_output(tmp_path: Path, clus
         for out in outputs(tmp_path):
             runs = [driver.ask(program="backfill", arguments=job.arguments(out)) for driver in drivers]
             told = [driver.answer(run) for driver, run in zip(drivers, runs, strict=True)]
-            assert [one and one["code"] for one in told] == [0, 0]
+            assert [one and one["code"] for one in told] == [0, 0], cluster.told
             if all(one["ended"].get("SUCCESS") for one in told if one):
                 break
 

@@ -172,7 +172,7 @@ class SparkChaos:
         driver = self._started(self._has_speculation)
         told = driver.answer(driver.ask(program="backfill", arguments=job.arguments(out)))
         assert told is not None, "the driver died"
-        assert told["code"] == 0, told
+        assert told["code"] == 0, self.told
 
     @contextmanager
     def another_driver(self) -> Iterator[Driver]:
@@ -230,7 +230,7 @@ class SparkChaos:
             if told is None or told["code"] == FAILED:
                 self.close()  # its JVM, or all of it, is gone; or a task failed too often
                 continue
-            assert told["code"] == 0, f"seed {job.seed}: {told}"
+            assert told["code"] == 0, f"seed {job.seed}: {told}; {self.told}"
             tally.attempts.update(told["ended"])
             tally.attempts["speculative"] += told["copies"]
             return
