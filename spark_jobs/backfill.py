@@ -99,6 +99,8 @@ _FLAGS = {
     "or select what fits with columns=": "or choose fields with --value-fields",
     "or leave columns out with columns=": "or choose fields with --value-fields",
     "Give its uri as an option": "Give its uri with --catalog-option uri=URI",
+    "Give its warehouse as an option": "Give its warehouse with --catalog-option warehouse=URL",
+    "or the option glue.region": "or --catalog-option glue.region=REGION",
 }
 _NOTES = 20
 

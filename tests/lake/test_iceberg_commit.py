@@ -371,6 +371,32 @@ def test_a_catalog_that_cannot_be_opened_is_told_without_its_secrets(
         pytest.fail("opened")
 
 
+def test_a_catalog_that_names_no_place_for_new_tables_is_told_what_it_lacks(tmp_path: Path) -> None:
+    table = open_iceberg("db.orders", "lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
+    with pytest.raises(OptionError, match=r"db\.orders: the catalog names no place for a new table.*warehouse"):
+        table.prepare(SCHEMA, ())
+
+
+def test_a_catalog_whose_database_cannot_be_used_is_told_as_its_own_failure(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"the catalog's database cannot be used; found unable to open database"):
+        open_iceberg("db.orders", "lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/catalog.db"})
+
+
+def test_the_statement_of_a_failed_query_of_the_catalog_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_bytes(b"no database" * 100)
+    with pytest.raises(StorageError, match="file is not a database") as raised:
+        open_iceberg("db.orders", "lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}).end()
+    assert "SELECT" not in str(raised.value).upper()
+
+
+def test_a_catalog_of_aws_without_a_region_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    with pytest.raises(OptionError, match=r"no region of AWS is set.*glue\.region"):
+        open_iceberg("db.orders", "lake", {"type": "glue"}).end()
+
+
 def test_a_store_that_refuses_writes_leaves_the_table_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

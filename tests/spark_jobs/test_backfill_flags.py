@@ -407,3 +407,13 @@ def test_a_catalog_that_nothing_describes_is_given_by_a_flag(
     told = capsys.readouterr().err
     assert "the catalog default is not known; found URI missing" in told
     assert "Give its uri with --catalog-option uri=URI, in .pyiceberg.yaml or in the environment" in told
+
+
+def test_a_catalog_without_a_place_for_new_tables_is_told_which_flag_gives_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyiceberg")
+    asked = ["--location", str(CORPUS / "tv2" / "remote"), "--topic", "nulls", "--to", "iceberg", "--table", "db.nulls"]
+    catalog = [f"--catalog-option={name}" for name in ("type=sql", f"uri=sqlite:///{tmp_path}/catalog.db")]
+    assert main([*asked, *catalog]) == 2
+    assert "Give its warehouse with --catalog-option warehouse=URL" in capsys.readouterr().err

@@ -43,6 +43,9 @@ _REFUSED: Final = frozenset(
 )
 _MISSING: Final = frozenset(("NoSuchTableError", "NoSuchNamespaceError"))
 _NOT_INSTALLED: Final = frozenset(("NotInstalledError", "ImportError"))
+_NO_PLACE: Final = "No default path is set"
+_NO_REGION: Final = "NoRegionError"
+_OF_DATABASE: Final = "DBAPIError"
 _CREDENTIALS_HINT: Final = "Check the credentials that the catalog's options and the environment give"
 
 
@@ -478,7 +481,7 @@ def _said(end: TableEnd | None) -> str:
 
 
 class _told_of:
-    """Turns what pyiceberg, catalogs and their clients raise into our errors, without their texts, which quote them.
+    """Turns what pyiceberg, catalogs and their clients raise into our errors, without texts that may quote secrets.
 
     Args:
         name: of the table.
@@ -517,6 +520,22 @@ def _failure(error: Exception, name: str) -> SegreaderError:
             source=name,
             found=redact(str(error)),
             hint="Install pyiceberg with the extra of this catalog",
+        )
+    if isinstance(error, ValueError) and _NO_PLACE in str(error):
+        return OptionError(
+            "the catalog names no place for a new table",
+            source=name,
+            hint="Give its warehouse as an option, in .pyiceberg.yaml or in the environment",
+        )
+    if _NO_REGION in kinds:
+        return OptionError("no region of AWS is set", source=name, hint="Set AWS_REGION, or the option glue.region")
+    if _OF_DATABASE in kinds:
+        told = redact(str(getattr(error, "orig", None) or "")).partition("\n")[0]  # the text of all has the statement
+        return StorageError(
+            "the catalog's database cannot be used",
+            source=name,
+            found=told or found,
+            hint="Check the catalog's uri and its database, then run it again: what is finished stays",
         )
     if isinstance(error, ValueError) and "equality deletes" in str(error):
         return OptionError(
