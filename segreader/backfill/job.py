@@ -23,6 +23,7 @@ from segreader.backfill.job_plan import (
     read_plan,
     reads_otherwise,
     require_free,
+    require_no_table,
     require_readable_together,
     require_same,
     require_unplanned,
@@ -111,6 +112,7 @@ class Job:
             is_finished = last is not None and _is_finished(target, last)
         if last is None:
             return make_plan(self.request)
+        require_no_table(last, self.destination.location)
         if self.goes_on:
             require_same(last, self.request.wanted, self.destination.location, goes_on=True)
             if not is_finished:
@@ -142,6 +144,7 @@ class Job:
                 clear(target)
             return self._put(target, plan)
         last = _required_plan(target, numbers[-1])
+        require_no_table(last, target.url(""))
         require_same(last, self.request.wanted, target.url(""), goes_on=self.goes_on)
         if not self.goes_on or not _is_finished(target, last):
             return Round(last, target, self.destination, collect(target, last), is_resumed=True)

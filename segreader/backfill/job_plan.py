@@ -762,6 +762,24 @@ def require_free(target: TargetStore) -> None:
         )
 
 
+def require_no_table(plan: JobPlan, source: str) -> None:
+    """Refuse the ledger of a table where that of files is wanted.
+
+    Args:
+        source: the target, for the message.
+
+    Raises:
+        OptionError: it says how to name the table.
+    """
+    if kind := plan.output.table:
+        is_delta = kind == "delta"
+        raise OptionError(
+            f"the target holds the files of {'a Delta' if is_delta else 'an Iceberg'} table",
+            source=source,
+            hint=f"Name the table: --to {kind}{'' if is_delta else ' with its --catalog and --table'}",
+        )
+
+
 def require_unplanned(target: TargetStore) -> None:
     """Refuse a target that has the output of a job but not its plan: nothing says which records these are.
 

@@ -20,7 +20,7 @@ from segreader.backfill.commit import Manifest, collect, read_manifest
 from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import DoneEntry, learnt
 from segreader.backfill.job import committed
-from segreader.backfill.job_plan import JobPlan, read_plan, rounds_of
+from segreader.backfill.job_plan import JobPlan, read_plan, require_no_table, rounds_of
 from segreader.backfill.job_splits import JobSplit, SplitTexts
 from segreader.backfill.lake.place import TablePlace
 from segreader.backfill.lake.table import LakeTable, TableEnd, flat_offsets
@@ -198,6 +198,7 @@ def read_output(target: TargetStore, table: LakeTable | None = None) -> Output:
 
     Raises:
         ObjectNotFoundError: there is no plan: this is no output of the job.
+        OptionError: these are files of a table, which is not given.
         ManifestError: plan, manifest or a done entry cannot be read.
     """
     plans = [plan for number in rounds_of(target) if (plan := read_plan(target, number)) is not None]
@@ -208,6 +209,7 @@ def read_output(target: TargetStore, table: LakeTable | None = None) -> Output:
     findings: list[OutputFinding] = []
     rounds: list[OutputRound] = []
     if table is None:
+        require_no_table(plans[-1], target.url(""))
         for plan, following in zip(plans, [*plans[1:], None], strict=True):
             if following is not None and following.start is not None and following.start.offsets != plan.end.offsets:
                 text = f"ends at {plan.next_offsets}, and the next round begins at {following.start.offsets}"

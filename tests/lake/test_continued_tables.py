@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -659,3 +659,35 @@ def test_a_directory_of_files_does_not_become_a_table(
     assert "holds the files of a job that writes no table. Choose another target" in capsys.readouterr().err
     assert sorted(path for path in files.files.rglob("*")) == before
     assert _run(bucket, files) == 0
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("more", [(), ("--continue",), ("--continue", "--dry-run")])
+def test_a_job_that_writes_files_leaves_a_table_and_its_ledger_alone(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, more: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Target(kind, tmp_path / "table")
+    bucket.upload()
+    assert _run(bucket, table, "--continue") == 0
+    before = sorted(table.files.rglob("*"))
+    bucket.upload()
+    capsys.readouterr()
+
+    files = ["--engine", "local", "--target", str(table.files)]
+    assert main(["--location", str(bucket.root), "--pattern", "|".join(TOPICS), *files, *more]) == 2
+    assert f"--to {kind}" in capsys.readouterr().err
+    assert sorted(table.files.rglob("*")) == before
+
+    assert verify([*table.flags]) == 0
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_verify_asks_for_the_table_where_it_is_given_the_directory_of_one(
+    bucket: GrowingBucket, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Target(kind, tmp_path / "table")
+    bucket.upload()
+    assert _run(bucket, table, "--continue") == 0
+
+    assert verify(["--target", str(table.files)]) == 2
+    assert f"--to {kind}" in capsys.readouterr().err
