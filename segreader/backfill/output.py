@@ -56,6 +56,7 @@ _COLUMNS: Final = {
 }
 _FIELD: Final = re.compile(r"(?:(\w+)\s*\(\s*)?(?:(\d+)\s*,\s*)?(\w+)\s*(\))?", re.ASCII)
 _BETWEEN_FIELDS: Final = re.compile(r",(?![^(]*\))")
+_NO_FIELD: Final = "a table cannot be partitioned by this"
 _MOST_BUCKETS: Final = (1 << 31) - 1
 
 
@@ -88,7 +89,7 @@ class PartitionField:
         is_bucket = self.transform == "bucket"
         knows = self.column in _COLUMNS.get(self.transform, ())
         if not knows or (self.buckets != 0) is not is_bucket or not 0 <= self.buckets <= _MOST_BUCKETS:
-            raise OptionError("a table cannot be partitioned by this", found=str(self), expected=PARTITION_BY)
+            raise OptionError(_NO_FIELD, found=str(self), expected=PARTITION_BY)
 
     def __str__(self) -> str:
         if self.transform == "identity":
@@ -123,8 +124,12 @@ def parse_partition_by(text: str) -> tuple[PartitionField, ...]:
     for part in _BETWEEN_FIELDS.split(text) if text.strip() else ():
         match = _FIELD.fullmatch(part.strip())
         if match is None or (match[1] is None) is not (match[4] is None) or (match[1] is None and match[2]):
-            raise OptionError("a table cannot be partitioned by this", found=part.strip(), expected=PARTITION_BY)
-        fields.append(PartitionField((match[1] or "identity").lower(), match[3], int(match[2] or 0)))
+            raise OptionError(_NO_FIELD, found=part.strip(), expected=PARTITION_BY)
+        try:
+            fields.append(PartitionField((match[1] or "identity").lower(), match[3], int(match[2] or 0)))
+        except OptionError as error:
+            error.found = part.strip()
+            raise
     _require_distinct(fields)
     return tuple(fields)
 

@@ -182,6 +182,13 @@ def test_what_a_table_cannot_be_partitioned_by_is_told_with_what_it_can(text: st
         parse_partition_by(text)
 
 
+@pytest.mark.parametrize("text", ["bucket(0, key)", "bucket(16, topic)", "day( key )", "minute(timestamp)"])
+def test_a_field_that_parts_no_table_is_told_as_it_was_written(text: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        parse_partition_by(f"topic, {text} ")
+    assert raised.value.found == text
+
+
 @pytest.mark.parametrize("text", ["topic, identity(topic)", "day(timestamp), hour(timestamp)"])
 def test_a_column_parts_a_table_once(text: str) -> None:
     with pytest.raises(OptionError, match="each of topic, partition, timestamp and key once"):
