@@ -429,6 +429,7 @@ _SIZED = ".log"
 _PAGE = 1000
 _FIRST_LOOK = 64 << 10
 _LEAST_LOOK = 4 << 10
+_A_URL = "https://host/path, with its query if it is signed"
 _MOST_KEPT = 64 << 20
 """Bytes of logs that a list of URLs keeps between looking at them and reading them."""
 
@@ -611,11 +612,11 @@ def split_url(text: str) -> SplitResult:
     try:
         return urlsplit(text)
     except ValueError:
-        raise OptionError("not a URL", found=redact(text), expected="https://host/path?signature") from None
+        raise OptionError("not a URL", found=redact(text), expected=_A_URL) from None
 
 
 def _object_name(url: SignedUrl) -> str:
     parts = split_url(url.redacted)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path in ("", "/"):
-        raise OptionError("not the URL of an object", found=str(url), expected="https://host/path?signature")
+        raise OptionError("not the URL of an object", found=str(url), expected=_A_URL)
     return parts.netloc + unquote(parts.path)
