@@ -105,7 +105,8 @@ def _frames(
         for batch in batches:
             frame = polars.DataFrame(batch if left is None else batch.slice(0, left))
             left = None if left is None else left - frame.height
-            yield (frame if predicate is None else frame.filter(predicate)).select(names)
+            frame = frame if predicate is None else frame.filter(predicate)
+            yield frame.select(names) if names else frame.drop(frame.columns)  # select([]) would forget the rows
             if left == 0:
                 return
 

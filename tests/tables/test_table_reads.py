@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -294,6 +295,13 @@ def test_no_secret_is_in_what_a_table_shows(monkeypatch: pytest.MonkeyPatch) -> 
     dataset.close()
 
 
+@pytest.mark.parametrize("threads", [0, -1, True, "2"])
+@pytest.mark.parametrize("make", [open_dataset, scan_polars])
+def test_an_impossible_number_of_threads_is_refused_when_a_table_is_made(make: Any, threads: Any) -> None:
+    with pytest.raises(OptionError, match="threads"):
+        make(REMOTE, topic="multi", threads=threads)
+
+
 def test_what_a_topic_cannot_be_asked_for_is_refused() -> None:
     dataset = open_dataset(REMOTE, topic="multi")
     for ask in (
@@ -308,3 +316,17 @@ def test_what_a_topic_cannot_be_asked_for_is_refused() -> None:
         ds.UnionDataset(dataset.schema, [dataset]).to_table()
     with pytest.raises(OptionError, match="no column 'leader_epoch'"):
         dataset.scanner(["leader_epoch"])
+
+
+def test_polars_counts_the_rows_of_a_query_that_needs_no_column() -> None:
+    frame = scan_polars(REMOTE, topic="multi")
+    rows = 12_000
+    here = pl.col("partition") == 1
+    assert frame.with_row_index().select(pl.col("index").sum()).collect().item() == rows * (rows - 1) // 2
+    assert frame.select(pl.int_range(pl.len())).collect().height == rows
+    assert frame.join(pl.LazyFrame({"other": [7]}), how="cross").select("other").collect().height == rows
+    assert frame.drop(pl.all()).collect().shape == (rows, 0)
+    assert frame.head(7).select(pl.len()).collect().item() == 7
+    expected = frame.collect().filter(here).height
+    assert 0 < expected < rows
+    assert frame.filter(here).drop(pl.all()).collect().shape == (expected, 0)
