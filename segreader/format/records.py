@@ -15,8 +15,8 @@ from enum import IntEnum
 from struct import unpack_from
 from typing import TypeVar
 
-from segreader.errors import CorruptRecordError, FormatError
-from segreader.format.batch import Headers, Record, TimestampType, check_common
+from segreader.errors import CorruptBatchError, CorruptRecordError, FormatError, TruncatedError
+from segreader.format.batch import COMMON_SIZE, Headers, Record, TimestampType, check_common
 from segreader.format.columns import (
     Buffer,
     BufferPool,
@@ -50,7 +50,15 @@ def iter_records(
         FormatError: after the records before the damage; ``position`` counts from the start of ``batch``.
     """
     data = memoryview(batch)
-    _, _, magic = check_common(data, 0)
+    size, magic = _size_and_magic(data)
+    if len(data) != size:
+        raise (TruncatedError if len(data) < size else CorruptBatchError)(
+            "a batch is not as long as its size says",
+            position=0,
+            found=f"{len(data)} bytes",
+            expected=f"{size} bytes",
+            hint="Give one batch from its first byte to its last; SegmentScanner finds them",
+        )
     if magic < 2:
         yield from parse_message_set_entry(data, decompressor, check_crcs=check_crcs)
         return
@@ -73,6 +81,18 @@ def iter_records(
             raise error
         if outcome in (Outcome.DONE, Outcome.STOPPED):
             return
+
+
+def _size_and_magic(data: memoryview) -> tuple[int, int]:
+    if len(data) < COMMON_SIZE:
+        raise TruncatedError(
+            "too few bytes for the header of a batch",
+            position=0,
+            found=f"{len(data)} bytes",
+            expected=f"at least {COMMON_SIZE} bytes",
+        )
+    _, size, magic = check_common(data, 0)
+    return size, magic
 
 
 def _rows(columns: ColumnBuffers) -> Iterator[Record]:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from segreader.errors import FormatError, LimitExceededError
+from segreader.errors import CorruptBatchError, FormatError, LimitExceededError, TruncatedError
 from segreader.format import columns as layout
 from segreader.format.batch import HEADER_SIZE, Record, TimestampType, decode_java_utf8
 from segreader.format.columns import (
@@ -151,6 +151,28 @@ def test_the_numbers_of_both_kernels_agree() -> None:
 def test_every_codec_gives_the_records_that_were_written(name: str, codec: Codec) -> None:
     built = sample(codec)
     assert list(iter_records(built.to_bytes(), Decompressor(), kernel=load_kernel(name))) == built.records
+
+
+def one_of(magic: int, *values: bytes) -> bytes:
+    """A batch of these values; before magic 2, a message of the first."""
+    builder = SegmentBuilder()
+    if magic < 2:
+        return builder.message_set([ProducerRecord(values[0])], magic=magic).to_bytes()
+    return builder.batch([ProducerRecord(value) for value in values]).to_bytes()
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_batch_that_ends_early_is_told_wherever_it_ends(kernel: Kernel, magic: int) -> None:
+    data = one_of(magic, b"a" * 50, b"b")
+    for end in range(len(data)):
+        with pytest.raises(TruncatedError, match=f"found {end} bytes"):
+            list(iter_records(data[:end], Decompressor(), kernel=kernel))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_what_follows_a_batch_is_no_part_of_it(kernel: Kernel, magic: int) -> None:
+    with pytest.raises(CorruptBatchError, match="not as long as its size says"):
+        list(iter_records(one_of(magic, b"a") * 2, Decompressor(), kernel=kernel))
 
 
 def test_the_buffers_of_both_kernels_are_equal_byte_for_byte() -> None:
