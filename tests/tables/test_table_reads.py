@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 from corpus import CORPUS
+from polars import selectors
 
 import segreader
 from segreader.duckdb import register
@@ -325,8 +326,8 @@ def test_polars_counts_the_rows_of_a_query_that_needs_no_column() -> None:
     assert frame.with_row_index().select(pl.col("index").sum()).collect().item() == rows * (rows - 1) // 2
     assert frame.select(pl.int_range(pl.len())).collect().height == rows
     assert frame.join(pl.LazyFrame({"other": [7]}), how="cross").select("other").collect().height == rows
-    assert frame.drop(pl.all()).collect().shape == (rows, 0)
+    assert frame.drop(selectors.all()).collect().shape == (rows, 0)
     assert frame.head(7).select(pl.len()).collect().item() == 7
     expected = frame.collect().filter(here).height
     assert 0 < expected < rows
-    assert frame.filter(here).drop(pl.all()).collect().shape == (expected, 0)
+    assert frame.filter(here).drop(selectors.all()).collect().shape == (expected, 0)
