@@ -24,7 +24,15 @@ from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
 from segreader.loader.decoding import Decoded, SplitDecoding
 from segreader.loader.query import LoadQuery
-from segreader.loader.splits import LoaderSplit, Position, epoch_before, open_transactions, refuse_foreign, rest_of
+from segreader.loader.splits import (
+    LoaderSplit,
+    Position,
+    epoch_before,
+    open_transactions,
+    refuse_foreign,
+    refuse_other_topic,
+    rest_of,
+)
 from segreader.read.ahead import Ahead, ReadAhead
 from segreader.read.batch_positions import KnownBatches
 from segreader.read.decoders import COLUMNS_OF_HEADERS
@@ -55,7 +63,7 @@ class ResumableReader:
         pool: what it shares with other readers; by default a pool of its own, with one thread.
 
     Raises:
-        PositionError: the position is none of this split.
+        PositionError: the position is none of this split, or the split is of another topic than the query.
         OptionError, ObjectNotFoundError: the location cannot be opened.
     """
 
@@ -68,6 +76,7 @@ class ResumableReader:
         position: Position | None = None,
         pool: ReaderPool | None = None,
     ) -> None:
+        refuse_other_topic(split, query.topic)
         self.split = split
         self.metrics = ScanMetrics()
         self._has_own_pool = pool is None
@@ -548,7 +557,7 @@ class ReaderPool:
             position: where to go on; at the beginning, unless given.
 
         Raises:
-            PositionError: the position is none of this split.
+            PositionError: the position is none of this split, or the split is of another topic than the query.
             ClosedError: the pool is closed.
         """
         return ResumableReader(split, self.query, pool=self, position=position)

@@ -226,6 +226,21 @@ class LoaderSplit:
             raise fields.wrong(error) from error
 
 
+def refuse_other_topic(split: LoaderSplit, topic: str | None) -> None:
+    """Raise if a query names a topic, and a split is of another.
+
+    Raises:
+        ForeignPositionError: it is.
+    """
+    if topic not in (None, split.partition.topic):
+        raise ForeignPositionError(
+            "the split is of another topic than the query",
+            found=split.partition.topic,
+            expected=topic,
+            hint="Read it with the query that it was planned with",
+        )
+
+
 def refuse_foreign(split: LoaderSplit, position: Position) -> None:
     """Raise if a position is not one of a split.
 
@@ -243,6 +258,9 @@ def refuse_foreign(split: LoaderSplit, position: Position) -> None:
         raise _foreign("isolation level", position.isolation_level.value, split.split.isolation_level.value)
     if not split.start <= position.next_offset <= split.stop:
         raise _foreign("offset", position.next_offset, f"{split.start} to {split.stop}")
+    if position.next_offset == split.stop and position.stop not in (None, split.stop):  # where another split begins
+        found = f"{position.next_offset} of a split up to {position.stop}"
+        raise _foreign("offset", found, f"{split.start} to {split.stop - 1}")
     _refuse_other_epoch(split, position)
     if position.aborted is not None and position.next_offset < split.stop:
         _refuse_other_transactions(split, position.next_offset, position.aborted)

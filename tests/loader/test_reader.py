@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +17,14 @@ from growing_log import GrowingLog
 from loading import all_splits, read_rest, rot
 
 import segreader.loader
-from segreader.errors import ClosedError, CorruptBatchError, FormatError, OptionError, StorageError
+from segreader.errors import (
+    ClosedError,
+    CorruptBatchError,
+    ForeignPositionError,
+    FormatError,
+    OptionError,
+    StorageError,
+)
 from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, ResumableReader, SplitEnumerator
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
@@ -34,7 +42,7 @@ def log(tmp_path: Path) -> GrowingLog:
 
 
 def query(log: GrowingLog, **more: object) -> LoadQuery:
-    return LoadQuery(location=str(log.root), topic="orders", **({"batch_rows": 50} | more))  # type: ignore[arg-type]
+    return LoadQuery(location=str(log.root), **({"topic": "orders", "batch_rows": 50} | more))  # type: ignore[arg-type]
 
 
 def only_split(log: GrowingLog) -> LoaderSplit:
@@ -248,6 +256,36 @@ def test_a_reader_may_be_restored_at_any_time(log: GrowingLog) -> None:
         reader.pause()
         reader.restore(stops[1])
         assert read_rest(reader).num_rows == RECORDS - 40
+
+
+def test_the_position_of_the_next_split_is_no_end_of_this_one(log: GrowingLog) -> None:
+    log.upload("orders", 0, 30)
+    first, second = all_splits(query(log))
+    with ResumableReader(first, query(log)) as reader:
+        read_rest(reader)
+        finished = reader.position
+    for position in (finished, replace(finished, stop=None)):
+        with ResumableReader(first, query(log), position=position) as reader:
+            assert reader.read() is None
+            assert reader.is_finished
+    for position in (second.position, replace(second.position, topic_id=None, log_end=None)):
+        with pytest.raises(ForeignPositionError, match=rf"{RECORDS} of a split up to {second.stop}, expected 0 to"):
+            ResumableReader(first, query(log), position=position)
+        with ResumableReader(first, query(log)) as reader:
+            with pytest.raises(ForeignPositionError):
+                reader.restore(position)
+            assert read_rest(reader).num_rows == RECORDS
+
+
+def test_a_split_of_another_topic_than_the_querys_is_refused(log: GrowingLog) -> None:
+    log.upload("payments", 0, 10)
+    (split,) = all_splits(query(log, topic="payments"))
+    with pytest.raises(ForeignPositionError, match="split is of another topic than the query"):
+        ResumableReader(split, query(log))
+    with ReaderPool(query(log)) as pool, pytest.raises(ForeignPositionError, match="found payments, expected orders"):
+        pool.open(split)
+    with ResumableReader(split, query(log, topic=None)) as reader:
+        assert read_rest(reader).num_rows == 10
 
 
 @pytest.mark.parametrize("ending", ["closed", "never closed"])
