@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import date, datetime
@@ -20,20 +21,25 @@ import pyarrow.parquet as pq
 import pytest
 from delta_lake import PARTITIONINGS, day_of, end_at, filled, log_of, made, read, split_files
 from deltalake.schema import Field, PrimitiveType
+from growing_bucket import GrowingBucket
 from servers.pool import ServerPool
 from servers.s3 import S3Server
 
+from segreader import lake
 from segreader.backfill.lake.delta import DeltaLakeTable, open_delta
 from segreader.backfill.lake.table import Compacted
 from segreader.backfill.output import SCHEMA, PartitionField, parse_partition_by
 from segreader.errors import (
     AccessDeniedError,
     ConcurrentWriteError,
+    ManifestError,
     ObjectNotFoundError,
     OptionError,
+    RecreatedTopicError,
     SegreaderError,
     StorageError,
 )
+from segreader.testing.directory import kafka_uuid
 
 CANARY = "canary-4711"
 
@@ -442,6 +448,44 @@ def test_joining_does_not_lose_what_is_appended_or_deleted_meanwhile(
     assert read(table).column("offset").to_pylist() == list(range(5, 30))
     on_disk = {str(path.relative_to(table.location)) for path in Path(table.location).glob("data/**/joined-*.parquet")}
     assert len(on_disk) == 1, "what the failed one wrote is removed"
+
+
+def test_a_table_of_joined_files_whose_log_was_cleaned_up_knows_its_topic(tmp_path: Path) -> None:
+    """Retention takes the commits before the compaction, which said the ids of topics first."""
+    bucket, place = GrowingBucket(tmp_path / "bucket", "codec-none"), tmp_path / "table"
+    for _ in range(2):
+        bucket.upload()
+        assert lake.append(place, bucket.root, topic="codec-none").records > 0
+    table = open_delta(str(place))
+    said = table.end()
+    assert said is not None
+    assert said.topic_ids
+    assert table.compact(1 << 20).files_after == 1
+    assert table.end() == said
+    forty_days_ago = time.time() - 40 * 86_400
+    for commit in sorted((place / "_delta_log").glob("*.json"))[:-1]:
+        os.utime(commit, (forty_days_ago, forty_days_ago))
+    opened(table).create_checkpoint()
+    opened(table).cleanup_metadata()
+    assert len(list((place / "_delta_log").glob("*.json"))) == 1
+
+    assert table.end() == said
+    (log,) = (bucket.root / "kafka-tiered-storage").iterdir()
+    log.rename(log.with_name(f"codec-none-0-{kafka_uuid('another')}"))
+    with pytest.raises(RecreatedTopicError):
+        lake.append(place, bucket.root, topic="codec-none")
+
+
+def test_files_are_joined_in_a_table_that_was_replaced_and_its_end_stays_unknown(table: DeltaLakeTable) -> None:
+    filled(table, 10, 20)
+    rows = opened(table).to_pyarrow_dataset().to_table()
+    deltalake.write_deltalake(table.location, rows, mode="overwrite")
+    with pytest.raises(ManifestError):
+        table.end()
+
+    table.compact(1 << 20)
+    with pytest.raises(ManifestError):
+        table.end()
 
 
 # Where it is

@@ -106,6 +106,18 @@ def _deltalake() -> Any:
     return deltalake
 
 
+def _told(end: TableEnd) -> dict[str, str]:
+    """What a commit says of itself about where the table ends."""
+    return {
+        _OFFSETS: compact_json(end.offsets),
+        _TOPIC_IDS: compact_json(end.topic_ids),
+        _EPOCHS: compact_json(end.epochs),
+        _LOG_ENDS: compact_json(end.log_ends),
+        _BEGINS: compact_json(end.begins),
+        _COMMIT: end.commit,
+    }
+
+
 class DeltaLakeTable:
     """A ``LakeTable`` of Delta.
 
@@ -146,6 +158,10 @@ class DeltaLakeTable:
     def exists(self) -> bool:
         """Whether it is there."""
         return self._looked(lambda: bool(_deltalake().DeltaTable.is_deltatable(self._uri, self._options)))
+
+    @property
+    def id(self) -> str:
+        return str(self._load().metadata().id)
 
     @property
     def location(self) -> str:
@@ -483,23 +499,21 @@ class DeltaLakeTable:
                 )
                 for file in files
             ]
-            offsets = merged(now.offsets if now else {}, end.offsets)
-            begins = merged(now.begins if now else {}, end.begins)
-            metadata = {
-                _OFFSETS: compact_json(offsets),
-                _TOPIC_IDS: compact_json({**(now.topic_ids if now else {}), **end.topic_ids}),
-                _EPOCHS: compact_json(merged(now.epochs if now else {}, end.epochs)),
-                _LOG_ENDS: compact_json(merged(now.log_ends if now else {}, end.log_ends)),
-                _BEGINS: compact_json(begins),
-                _COMMIT: commit,
-            }
+            told = TableEnd(
+                offsets=merged(now.offsets if now else {}, end.offsets),
+                topic_ids={**(now.topic_ids if now else {}), **end.topic_ids},
+                epochs=merged(now.epochs if now else {}, end.epochs),
+                log_ends=merged(now.log_ends if now else {}, end.log_ends),
+                begins=merged(now.begins if now else {}, end.begins),
+                commit=commit,
+            )
             transactions = [
                 Transaction(f"{app}{topic}/{partition}", offset)
-                for app, offsets in ((_APP, end.offsets), (_BEGIN_APP, begins))
+                for app, offsets in ((_APP, end.offsets), (_BEGIN_APP, told.begins))
                 for topic, some in offsets.items()
                 for partition, offset in some.items()
             ]
-            return {"actions": actions, "metadata": metadata, "transactions": transactions}
+            return {"actions": actions, "metadata": _told(told), "transactions": transactions}
 
         def has_landed(table: deltalake.DeltaTable) -> bool:
             now = self._end(table, named)
@@ -655,9 +669,21 @@ class DeltaLakeTable:
             for file, run in joined:
                 actions.append(AddAction(file.name, file.size, file.partition, now, False, file.stats))
                 actions += [RemoveAction(one.name, False, now, one.size, dict(one.partition)) for one in run]
-            return {"actions": actions, "metadata": {"segreader.compacted": str(len(gone))}, "transactions": None}
+            metadata = {"segreader.compacted": str(len(gone)), **self._end_to_repeat(table)}
+            return {"actions": actions, "metadata": metadata, "transactions": None}
 
         self._compare_and_swap(attempt, has_landed)
+
+    def _end_to_repeat(self, table: deltalake.DeltaTable) -> dict[str, str]:
+        """What our newest commit says of the end, for one that changes no record: older ones may be cleaned up.
+
+        Nothing where that was: the transactions of partitions without data files are only found when asked for.
+        """
+        try:
+            end = self._end(table, ())
+        except ManifestError:  # something replaced the table or restored it: this commit does not know better
+            return {}
+        return {} if end is None or not end.commit else _told(end)
 
     def _forget(self, store: pa_fs.FileSystem, names: Sequence[str]) -> None:
         """Remove files that no version names."""
