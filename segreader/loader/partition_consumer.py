@@ -24,7 +24,7 @@ from segreader.errors import (
 )
 from segreader.loader.enumerator import SplitEnumerator
 from segreader.loader.query import LoadQuery
-from segreader.loader.reader import ReaderPool, ResumableReader
+from segreader.loader.reader import ReaderPool, ResumableReader, deadline_of
 from segreader.loader.splits import LoaderSplit, without_byte
 from segreader.plan.request import Policy
 from segreader.values import dataclass
@@ -110,7 +110,7 @@ class PartitionConsumer:
             ClosedError: the consumer is closed.
             SegreaderError: as raised by ``ResumableReader.read`` and ``SplitEnumerator.discover``.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         replanned_at: int | None = None
         if self._is_closed:
             raise ClosedError("the consumer is closed", hint="Open another one; it takes the same offsets")

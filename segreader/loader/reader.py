@@ -6,6 +6,7 @@ buffers for as many as read at once. A reader's own lock is taken before the poo
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -167,7 +168,7 @@ class ResumableReader:
         if (max_rows is not None and max_rows < 1) or (max_bytes is not None and max_bytes < 1):
             raise OptionError("max_rows and max_bytes must be positive", found=f"{max_rows} and {max_bytes}")
         self._pool.require_own_process()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         batch: pa.RecordBatch | None = None
         while True:
             with self._changed:
@@ -689,6 +690,20 @@ class ReaderPool:
     def _require_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the pool is closed", hint="Open another one; positions stay valid")
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """When so many seconds have passed, by ``time.monotonic``; no further ahead than a thread can wait.
+
+    Raises:
+        OptionError: it is not a number.
+    """
+    if timeout is None:
+        return None
+    seconds = min(timeout, threading.TIMEOUT_MAX)
+    if math.isnan(seconds):
+        raise OptionError("timeout is not a number of seconds", found=seconds)
+    return time.monotonic() + seconds
 
 
 def _rows_within(size_of: Callable[[int], int], rows: int, max_bytes: int) -> int:

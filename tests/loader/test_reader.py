@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import threading
 import time
@@ -25,7 +26,7 @@ from segreader.errors import (
     OptionError,
     StorageError,
 )
-from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, ResumableReader, SplitEnumerator
+from segreader.loader import LoaderSplit, LoadQuery, PartitionConsumer, ReaderPool, ResumableReader, SplitEnumerator
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
@@ -113,6 +114,30 @@ def test_portions_of_a_batch_share_its_memory(log: GrowingLog) -> None:
         assert one is not None
         assert two is not None
         assert [one["value"].buffers()[2].address] == [two["value"].buffers()[2].address]
+
+
+@pytest.mark.parametrize(
+    "timeout",
+    [math.inf, 1e300, 10**400, threading.TIMEOUT_MAX, -math.inf],
+    ids=["inf", "1e300", "10**400", "most", "-inf"],
+)
+def test_any_number_of_seconds_may_be_waited(log: GrowingLog, timeout: float) -> None:
+    with ResumableReader(only_split(log), query(log)) as reader:
+        while reader.read(timeout=timeout) is None:
+            assert timeout < 0
+        read_rest(reader)
+        assert reader.read(timeout=timeout) is None
+        assert reader.is_finished
+    with PartitionConsumer(query(log), 0) as consumer:
+        while consumer.fetch(0, timeout).records.num_rows == 0:
+            assert timeout < 0
+
+
+def test_a_wait_of_no_number_of_seconds_is_refused(log: GrowingLog) -> None:
+    with ResumableReader(only_split(log), query(log)) as reader, pytest.raises(OptionError, match="not a number"):
+        reader.read(timeout=math.nan)
+    with PartitionConsumer(query(log), 0) as consumer, pytest.raises(OptionError, match="not a number"):
+        consumer.fetch(0, math.nan)
 
 
 @pytest.mark.parametrize("columns", [("value",), ("key", "topic"), ("partition",)])
