@@ -158,7 +158,7 @@ class BaseScan(ABC):
             The table, as a relation of the connection.
 
         Raises:
-            OptionError: DuckDB is not installed, or there is a table of that name.
+            OptionError: DuckDB is not installed, or there is a table or view of that name.
         """
         try:
             import duckdb
@@ -168,6 +168,14 @@ class BaseScan(ABC):
             raise OptionError(
                 "a text is not a DuckDB connection", hint=f"Name the table: to_duckdb(name={connection!r})"
             )
+        if not isinstance(connection, duckdb.DuckDBPyConnection | None):
+            raise OptionError(
+                "this is not a DuckDB connection",
+                found=type(connection).__name__,
+                hint="Give what duckdb.connect() gives",
+            )
+        if not isinstance(name, str) or not name:
+            raise OptionError("name is not text, or is empty", found=repr(name), hint="Name the table")
         met: list[BaseException] = []
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -181,10 +189,12 @@ class BaseScan(ABC):
 
         used = duckdb.connect() if connection is None else connection
         quoted = '"' + name.replace('"', '""') + '"'
+        if used.sql(_TAKEN, params=[name]).fetchall():  # the name would be that view's, even if there were a table
+            raise OptionError(f"a table or view {name!r} already exists", hint="Give another name, or drop that one")
         try:
             used.from_arrow(pa.RecordBatchReader.from_batches(self.schema, batches())).create(quoted)
         except duckdb.CatalogException as error:
-            text = str(error).splitlines()[0].removeprefix("Catalog Error: ")
+            text = str(error).splitlines()[0].removeprefix("Catalog Error: ").rstrip("!.")
             raise OptionError(text, hint="Give another name, or drop that table") from None
         except duckdb.Error:
             if met:
@@ -264,6 +274,12 @@ class BaseScan(ABC):
 
 _MOST_SHOWN = 60
 """Bytes of a key that are shown."""
+
+_TAKEN = """
+    select 1 from information_schema.tables where lower(table_name) = lower(?)
+    and (table_catalog = 'temp' or (table_catalog = current_database() and table_schema = current_schema()))
+"""
+"""Whether a name is one of DuckDB's already: of a table, or of a view, such as ``segreader.duckdb.register`` makes."""
 
 
 def _time(time_ms: int) -> str:

@@ -331,3 +331,35 @@ def test_polars_counts_the_rows_of_a_query_that_needs_no_column() -> None:
     expected = frame.collect().filter(here).height
     assert 0 < expected < rows
     assert frame.filter(here).drop(selectors.all()).collect().shape == (expected, 0)
+
+
+def test_a_duckdb_table_is_not_made_where_its_name_is_taken() -> None:
+    scan = segreader.scan(REMOTE, topic="multi")
+    with duckdb.connect() as connection:
+        register(connection, "Records", REMOTE, topic="txn-span")
+        connection.execute("create view made as select 1; create temp table passing(a int); create table other(a int)")
+        connection.execute("create schema apart; create table apart.free(a int)")
+        for name in ("records", "made", "passing", "OTHER"):
+            with pytest.raises(OptionError) as refused:
+                scan.to_duckdb(connection, name)
+            assert str(refused.value) == (
+                f"a table or view {name!r} already exists. Give another name, or drop that one"
+            )
+        assert connection.execute("from duckdb_tables() select table_name order by all").fetchall() == [
+            ("free",),
+            ("other",),
+            ("passing",),
+        ]
+        assert scan.to_duckdb(connection, "free").aggregate("count(*)").fetchall() == [(12_000,)]
+
+
+@pytest.mark.parametrize("name", ["", 7, None, b"records"])
+def test_a_duckdb_table_has_a_name(name: Any) -> None:
+    with pytest.raises(OptionError, match="name is not text, or is empty"):
+        segreader.scan(REMOTE, topic="multi").to_duckdb(name=name)
+
+
+@pytest.mark.parametrize("connection", [duckdb, 7, object(), Path("a.duckdb")], ids=["module", "int", "object", "path"])
+def test_a_duckdb_table_is_made_in_a_connection_of_duckdb(connection: Any) -> None:
+    with pytest.raises(OptionError, match=rf"not a DuckDB connection.*found {type(connection).__name__}"):
+        segreader.scan(REMOTE, topic="multi").to_duckdb(connection)
