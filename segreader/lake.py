@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from segreader.backfill.job import Job, local_engine
 from segreader.backfill.job_plan import DEFAULT_COMMIT_BYTES, DEFAULT_SPLIT_BYTES, JobRequest
@@ -18,8 +18,10 @@ from segreader.backfill.output import OutputOptions, parse_partition_by
 from segreader.backfill.report import Completeness
 from segreader.backfill.task import Destination
 from segreader.errors import OptionError, SegreaderError
-from segreader.isolation import IsolationLevel
-from segreader.spark.credentials import resolve_storage
+from segreader.plan.request import whole_number
+from segreader.spark.credentials import parse_provider, resolve_storage
+from segreader.spark.option_values import compile_pattern
+from segreader.spark.options import parse_options
 from segreader.values import dataclass
 
 if TYPE_CHECKING:
@@ -27,6 +29,16 @@ if TYPE_CHECKING:
     import pyiceberg.table
 
 __all__ = ["Appended", "append"]
+
+_SAID_OTHERWISE: Final = {
+    "location": "Give the argument location",
+    "subscribe": "Give the argument topic",
+    "subscribepattern": "Give the argument pattern",
+    "assign": "Give the argument topic: a table has all partitions of a topic",
+    "credentials": "Give the argument credentials",
+    "includeheaders": "Leave it out: a table always has headers",
+}
+"""Options of the data source, in lower case, and what stands for them here."""
 
 _log = logging.getLogger(__name__)
 
@@ -92,27 +104,31 @@ def append(
     """
     if (topic is None) == (pattern is None):
         raise OptionError("name what to read: either topic or pattern")
-    for name, size in (("file_bytes", file_bytes), ("split_bytes", split_bytes), ("commit_bytes", commit_bytes)):
-        if size < 1:
-            raise OptionError(f"{name} is not a size", found=size, expected="1 or more bytes")
-    settings = dict(storage_options or {})
-    lake = _opened(table, credentials, settings)
-    chosen = {"subscribe": topic} if topic is not None else {"subscribePattern": str(pattern)}
+    file_bytes = _number("file_bytes", file_bytes, "bytes")
+    split_bytes = _number("split_bytes", split_bytes, "bytes")
+    commit_bytes = _number("commit_bytes", commit_bytes, "bytes")
+    processes = None if processes is None else _number("processes", processes, "processes, or None")
+    credentials = parse_provider(_text("credentials", credentials))
+    fields = parse_partition_by(_text("partition_by", partition_by))
+    settings = _texts("storage_options", storage_options)
+    chosen = {"subscribe": _name("topic", topic)} if pattern is None else {"subscribePattern": _pattern(pattern)}
     read = {
-        "location": os.fspath(location),
+        "location": _place("location", location),
         "includeHeaders": "true",
         "credentials": credentials,
         **chosen,
-        **(options or {}),
+        **_options(options),
     }
+    isolation = parse_options(read).isolation_level
+    lake = _opened(table, credentials, settings)
     request = JobRequest(
         wanted={
-            "isolation": read.get("isolationLevel", IsolationLevel.READ_COMMITTED.value),
+            "isolation": isolation.value,
             "to": lake.kind,
             **{name: text for name, text in read.items() if name != "includeHeaders"},
         },
         options=read,
-        output=OutputOptions(table=lake.kind, file_bytes=file_bytes, partition_by=parse_partition_by(partition_by)),
+        output=OutputOptions(table=lake.kind, file_bytes=file_bytes, partition_by=fields),
         split_bytes=split_bytes,
         commit_bytes=commit_bytes,
     )
@@ -133,6 +149,65 @@ def append(
         offsets={} if end is None else end.offsets,
         losses=tuple(text for found in done for text in found.losses),
     )
+
+
+def _number(name: str, given: Any, of: str) -> int:
+    if (number := whole_number(given)) is None or number < 1:
+        raise OptionError(f"{name} is no number above zero", found=repr(given), expected=f"1 or more {of}")
+    return number
+
+
+def _text(name: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise OptionError(f"{name} is text", found=type(given).__name__)
+    return given
+
+
+def _name(name: str, given: Any, hint: str | None = None) -> str:
+    if not (text := _text(name, given)).strip():
+        raise OptionError(f"{name} is empty", found=repr(text), hint=hint)
+    return text
+
+
+def _place(name: str, given: Any) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise OptionError(f"{name} is neither text nor a path", found=type(given).__name__)
+    return _name(name, os.fspath(given), hint="Write . for this directory")
+
+
+def _texts(name: str, given: Any) -> dict[str, str]:
+    """Text by name; values may be numbers. None is shown: it may be a secret."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise OptionError(f"{name} is a mapping", found=type(given).__name__, expected="{name: text}")
+    for one, value in given.items():
+        if not isinstance(one, str):
+            raise OptionError(f"names in {name} are text", found=type(one).__name__)
+        if not isinstance(value, str | int):
+            raise OptionError(f"{one} in {name} is text", found=type(value).__name__)
+    return {one: str(value) for one, value in given.items()}
+
+
+def _pattern(given: Any) -> str:
+    try:
+        return compile_pattern(_name("pattern", given)).pattern
+    except OptionError as error:
+        error.message = error.message.replace("subscribePattern", "pattern", 1)
+        raise
+
+
+def _options(given: Any) -> dict[str, str]:
+    """The options of the read.
+
+    Raises:
+        OptionError: one of them says what an argument says, whatever the case of its name.
+    """
+    options = _texts("options", given)
+    for name in options:
+        if (hint := _SAID_OTHERWISE.get(name.lower())) is not None:
+            raise OptionError(f"the option {name} is none of append", hint=hint)
+    return options
 
 
 def _by_name(table: Any, lake: LakeTable) -> TablePlace | None:
@@ -172,6 +247,6 @@ def _opened(table: Any, credentials: str, settings: Mapping[str, str]) -> LakeTa
         raise OptionError(
             "this is no table", found=type(table).__name__, expected="a table of pyiceberg or deltalake, or a location"
         )
-    place = os.fspath(table)
+    place = _place("table", table)
     place = place if "://" in place else os.path.abspath(place)
     return open_delta(place, resolve_storage(credentials, place, settings))
