@@ -419,7 +419,7 @@ def _kind(table: Mapping[str, object]) -> Kind | None:
 def _text(source: str, key: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise OptionError(f"{key} is not text, or is empty", source=source, found=type(value).__name__)
-    if redact(value) != value:
+    if redact(value) != value or (key == "bootstrap_servers" and "@" in value):
         raise OptionError(
             f"{key} holds a credential, which no file of places may",
             source=source,

@@ -189,8 +189,10 @@ def test_a_secret_in_plain_text_is_refused_with_what_to_write(write: Write, case
         f'location = "https://host/a.log?X-Amz-Signature={HUSH}"',
         f'location = "s3://AK:{HUSH}@bucket/a"',
         f'location = "/a"\nschema_registry = "https://user:{HUSH}@registry"',
+        f'location = "kafka://user:{HUSH}@broker:9092"',
+        f'bootstrap_servers = "broker:9092,user:{HUSH}@broker:9092"',
     ],
-    ids=["signed", "userinfo", "registry"],
+    ids=["signed", "userinfo", "registry", "cluster", "brokers"],
 )
 def test_a_credential_in_a_url_is_refused(write: Write, line: str) -> None:
     write(f"[prod]\n{line}\n")

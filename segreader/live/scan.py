@@ -264,21 +264,27 @@ def bootstrap_of(
     """The bootstrap servers that a location or an argument names, and the location that is left.
 
     Raises:
-        OptionError: both name them, or ``kafka://`` names none.
+        OptionError: both name them, ``kafka://`` names none, or a user is named.
     """
     text = None if location is None else os.fspath(location)
+    if "@" in str(bootstrap_servers):
+        raise _not_brokers_alone("broker:9092")
     if text is None or not text.lower().startswith(KAFKA):
         return bootstrap_servers, text
     named = text[len(KAFKA) :].rstrip("/")
     if "/" in named or "@" in named or not named:
-        raise OptionError(
-            "a cluster is named by its brokers alone",
-            expected="kafka://broker:9092, with commas between several brokers",
-            hint="Name the topic with topic (--topic), and a user with broker options",
-        )
+        raise _not_brokers_alone(f"{KAFKA}broker:9092")
     if bootstrap_servers is not None:
         raise OptionError("the brokers are named twice", hint="Give either kafka://… or bootstrap_servers")
     return named, None
+
+
+def _not_brokers_alone(expected: str) -> OptionError:
+    return OptionError(
+        "a cluster is named by its brokers alone",
+        expected=f"{expected}, with commas between several brokers",
+        hint="Name the topic with topic (--topic), and a user with broker options",
+    )
 
 
 def open_live_scan(

@@ -13,6 +13,7 @@ from corpus import Case, NormalRecord, case, cases, normal
 from fake_cluster import FakeCluster, of_corpus
 from sample import at_each_edge_once, exhaustive
 
+import segreader
 from segreader.broker.messages import EARLIEST, LATEST, ListedOffset, OffsetWanted
 from segreader.errors import OffsetOutOfRangeError, OptionError, ProtocolError, TruncatedLogError
 from segreader.isolation import IsolationLevel
@@ -303,3 +304,19 @@ def test_a_broker_that_lists_no_end_is_a_protocol_error(mark: int) -> None:
     cluster.list_offsets = listed  # type: ignore[method-assign]
     with pytest.raises(ProtocolError, match="lists no offset"):
         live(cluster, case("tv2", "txn-span").topic).plan()
+
+
+@pytest.mark.parametrize(
+    "servers", ["u:SuperSecret123@h:1", "b:9092,u:SuperSecret123@h:1", "SASL_SSL://u:SuperSecret123@h:1"]
+)
+def test_brokers_are_named_without_a_user_and_a_password_is_not_shown(servers: str) -> None:
+    given: list[dict[str, Any]] = [
+        {"location": f"kafka://{servers}"},
+        {"bootstrap_servers": servers},
+        {"bootstrap_servers": servers, "location": "kafka://b:9092"},
+        {"bootstrap_servers": servers.split(",")},
+    ]
+    for arguments in given:
+        with pytest.raises(OptionError, match=r"named by its brokers alone.*a user with broker options") as refused:
+            segreader.scan(topic="t", **arguments)
+        assert "SuperSecret123" not in str(refused.value)
