@@ -21,7 +21,14 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from segreader.errors import FormatError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError, SegmentGapError
+from segreader.errors import (
+    FormatError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    OptionError,
+    SegmentGapError,
+    shown_count,
+)
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
 from segreader.format.index_files import AbortedTransaction
@@ -112,7 +119,8 @@ def plan_splits(
         ObjectNotFoundError: the location, a topic or a partition is not there, or no topic matches.
         OptionError: offsets do not name exactly the partitions that are read, or a start is beyond its end.
         OffsetOutOfRangeError: offsets or times lie outside of what is there.
-        SegmentGapError: offsets between two segments are in none (``failOnDataLoss``).
+        SegmentGapError: offsets between two segments, or between the target of a job and the first one, are in none
+            (``failOnDataLoss``).
         CatalogError: the contents do not allow the request.
     """
     locations = Locations(options)
@@ -140,6 +148,8 @@ def plan_splits(
             log = planner.add(source, limits, times, choose=choice.offsets_of)
         except SegmentGapError as error:
             error.hint = "Ask for other offsets, or read the data that exists with failOnDataLoss=false"
+            if options.skips_unknown:
+                error.hint = "Bring their segments back, or go on without them by failOnDataLoss=false"
             raise
         logs[partition], asked[partition] = log.resolved, choice.chosen
         losses.notes.extend(choice.losses.notes)
@@ -236,6 +246,22 @@ class Losses:
         self.notes.append(f"{what}: {found}; continuing with the data that exists, {expected}")
         self.gaps.append(lost)
 
+    def behind_target(self, partition: TopicIdPartition, end: int, first: int) -> None:
+        """Note that the first segment of now begins behind where the target of a job ends.
+
+        Raises:
+            SegmentGapError: a job must not go on without what is between.
+        """
+        what = f"offsets of {partition} are missing between the end of the target and the first segment"
+        found = f"a target that ends at {end} and segments from {first} on: {shown_count(first - end, 'offset')} "
+        found += "is lost" if first - end == 1 else "are lost"
+        if self.options.fail_on_data_loss:
+            raise SegmentGapError(
+                what, source=self.shown, offset=end, found=found, expected="segments that follow the target"
+            )
+        self.notes.append(f"{what}: {found}; continuing with the data that exists")
+        self.gaps.append(Gap(partition, end, first))
+
     def end_beyond(self, partition: TopicIdPartition, stop: int, end: int) -> None:
         """As ``add``, of an end behind that of the data."""
         what = f"endingOffsets of {partition} is beyond the end of the data"
@@ -311,6 +337,9 @@ class _Wanted:
         start = options.start_of(log.partition.topic, log.partition.partition)
         if start == EARLIEST:
             return log.first
+        if start < log.start and options.skips_unknown:
+            self.losses.behind_target(log.partition, start, log.start)
+            return log.start
         if start < log.start:
             what = f"startingOffsets of {log.partition} is before the first segment"
             self.losses.add(what, start, f"{log.start} or later", Gap(log.partition, start, log.start))

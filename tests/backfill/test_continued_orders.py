@@ -37,6 +37,11 @@ class Bucket:
             for file in log.parent.glob(f"{log.stem}.*"):
                 shutil.copy2(file, place / file.name)
 
+    def remove(self, *numbers: int) -> None:
+        for log in (self.logs[number] for number in numbers):
+            for file in (self.root / "kafka-tiered-storage" / log.parent.name).glob(f"{log.stem}.*"):
+                file.unlink()
+
     def run(self, target: Target, *more: str) -> int:
         return main(
             [
@@ -208,6 +213,53 @@ def test_segments_that_appear_below_where_a_target_begins_are_told(
     assert there < target.keys()
     assert bucket.run(target) == 0  # it was told
     assert verify([*target.flags, "--source"]) == 0
+
+
+def test_offsets_that_retention_took_behind_the_end_of_a_target_are_told_as_a_gap(
+    tmp_path: Path, target: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody has asked for offsets by ``--offsets``."""
+    bucket = Bucket(tmp_path / "bucket", "codec-none")
+    bucket.upload(0, 1)
+    assert bucket.run(target) == 0
+    there = target.keys()
+    bucket.remove(0, 1, 2)
+    bucket.upload(*range(3, len(bucket.logs)))
+    first = int(bucket.logs[3].name[:20])
+
+    for more in ((), ("--dry-run",)):
+        capsys.readouterr()
+        assert bucket.run(target, *more) == 5
+        told = capsys.readouterr().err
+        assert "offsets of codec-none-0 are missing between the end of the target and the first segment" in told
+        assert f"a target that ends at 65 and segments from {first} on: {first - 65} offsets are lost" in told
+        assert "go on without them by --on-gap skip" in told
+        assert "--offsets" not in told
+        assert "earliest" not in told
+    assert target.keys() == there
+
+    assert bucket.run(target, "--on-gap", "skip") == 1
+    out, err = capsys.readouterr()
+    assert f"codec-none-0: offsets 65 to {first - 1} are lost" in err
+    assert "--offsets" not in out + err
+    assert target.keys() == there + bucket.keys()
+    assert bucket.run(target) == 0, "it was told"
+
+
+def test_a_gap_between_segments_behind_the_end_of_a_target_does_not_ask_for_other_offsets(
+    tmp_path: Path, target: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = Bucket(tmp_path / "bucket", "codec-none")
+    bucket.upload(0, 1)
+    assert bucket.run(target) == 0
+    bucket.upload(3, 4)
+    capsys.readouterr()
+
+    assert bucket.run(target) == 5
+    told = capsys.readouterr().err
+    assert "offsets of codec-none-0 are missing between two segments" in told
+    assert "go on without them by --on-gap skip" in told
+    assert "other offsets" not in told
 
 
 def test_a_target_that_was_to_begin_later_is_not_told_of_what_is_below(tmp_path: Path, target: Target) -> None:
