@@ -31,7 +31,16 @@ from segreader.backfill.job_plan import (
 )
 from segreader.backfill.job_splits import JobSplit
 from segreader.backfill.lake.table import LakeTable, Offsets, TableEnd
-from segreader.backfill.output import DONE, SUCCESS, done_name, plan_name, split_of_file
+from segreader.backfill.output import (
+    DONE,
+    STAGING,
+    SUCCESS,
+    PartitionField,
+    done_name,
+    manifest_name,
+    plan_name,
+    split_of_file,
+)
 from segreader.backfill.report import Completeness, complete
 from segreader.backfill.task import Destination, SplitTask
 from segreader.errors import ManifestError, ObjectNotFoundError, OptionError
@@ -134,10 +143,10 @@ class Job:
 
     def _begin_files(self) -> Round:
         target = self.destination.open()
-        numbers = [] if self.is_forced else rounds_of(target)
-        if not numbers:
+        numbers = rounds_of(target, is_replaced=self.is_forced)
+        if self.is_forced or not numbers:
             require_free(target)
-            if not self.is_forced:
+            if not numbers:
                 require_unplanned(target)
             plan = make_plan(self.request)
             if self.is_forced:
@@ -147,7 +156,7 @@ class Job:
         require_no_table(last, target.url(""))
         require_same(last, self.request.wanted, target.url(""), goes_on=self.goes_on)
         if not self.goes_on or not _is_finished(target, last):
-            return Round(last, target, self.destination, collect(target, last), is_resumed=True)
+            return Round(last, target, self.destination, _entries_of_files(target, last), is_resumed=True)
         plan = make_plan(self.request, number=last.round + 1, start=last.end, begins=last.begins)
         if not plan.splits:
             return Round(plan, target, self.destination, {}, has_nothing=True)
@@ -167,6 +176,8 @@ class Job:
                 left = [info.name for info in target.list(DONE)]
                 numbers = rounds_of(target)  # so none of these is of a driver that has begun meanwhile
             last = _required_plan(target, numbers[-1]) if numbers else None
+            if last is not None and last.table_id not in ("", table.id):  # of a table that was dropped
+                number, last = last.round + 1, None
             if last is not None:
                 end = table.end((one.topic, one.partition) for one in last.partitions)
                 number, begins = last.round + 1, last.begins
@@ -176,7 +187,8 @@ class Job:
                 is_ours = self.goes_on or dict(last.wanted) == dict(self.request.wanted)
                 is_behind = self.goes_on and done is not None and len(done) == len(last.splits)
                 is_finished = is_behind and read_manifest(target, last.round) is not None
-                is_replanned = self.goes_on and not is_behind and reads_otherwise(last, self.request.wanted)
+                is_other = reads_otherwise(last, self.request.wanted) or last.output.partition_by != _fields_of(table)
+                is_replanned = self.goes_on and not is_behind and is_other
                 if is_ours and done is not None and not is_finished and not is_replanned:
                     entries = _usable(target, last, done)
                     if not is_behind or len(entries) == len(last.splits):  # what has lost its entries goes on as it is
@@ -201,8 +213,11 @@ class Job:
         if not is_there and table.kind == "delta":  # of Iceberg the catalog gives the place when it makes the table
             _require_no_files(self.destination)
         ids = table.prepare(plan.output.records, plan.output.partition_by)
-        plan = replace(plan, output=replace(plan.output, field_ids=dict(ids)))
         destination, target = self._ledger_of(table)
+        if not is_there and (numbers := rounds_of(target)):  # a table of this name was dropped, or is made by two
+            of_another = _required_plan(target, numbers[-1]).table_id != table.id
+            number = numbers[-1] + 1 if of_another else numbers[-1]
+        plan = replace(plan, round=number, table_id=table.id, output=replace(plan.output, field_ids=dict(ids)))
         one = self._put(target, plan, destination)
         return replace(one, end=end)
 
@@ -218,7 +233,7 @@ class Job:
         with closing(self._ledger_of(table)[1]) as target:
             numbers = rounds_of(target)
             last = read_plan(target, numbers[-1]) if numbers else None
-        if last is None:
+        if last is None or last.table_id not in ("", table.id):
             return None
         require_same(last, self.request.wanted, table.name, goes_on=True)
         return last.begins
@@ -231,7 +246,9 @@ class Job:
         is_resumed = False
         if not target.put_if_absent(plan_name(plan.round), plan.data):  # another driver was first
             plan, is_resumed = _required_plan(target, plan.round), True
-            require_same(plan, self.request.wanted, target.url(""))
+            require_same(plan, self.request.wanted, target.url(""), goes_on=self.goes_on)
+        else:
+            target.delete([manifest_name(plan.round)])  # of a plan that was lost
         entries = collect(target, plan) if self.table is None else _usable(target, plan, frozenset())
         return Round(plan, target, destination or self.destination, entries, is_resumed=is_resumed)
 
@@ -319,10 +336,35 @@ class Job:
         found = complete(one.plan, entries)
         if found.is_complete:
             if cleans:
-                _remove_orphans(one.target, self.table, entries)
+                _remove_orphans(one.target, self.table, one.plan, entries)
                 forget_unfinished(one.target, one.plan.round, entries)
             put_manifest(one.target, one.plan, entries, found)  # last: it says that nothing is left to do
         return found
+
+
+def _entries_of_files(target: TargetStore, plan: JobPlan) -> Entries:
+    """The entries of a round of files that hold: those of its manifest, or those whose files are there, staged or not.
+
+    The others are deleted, so that their splits are written again.
+    """
+    manifest = read_manifest(target, plan.round)
+    if manifest is not None and manifest.plan == plan.sha256:
+        return {entry.split: entry for entry in manifest.entries}
+    found = collect(target, plan)
+    there: dict[str, int] = {}
+    for place in (STAGING, "") if found else ():  # in this order: another driver may be moving them
+        there |= {info.name.removeprefix(STAGING): info.size for info in target.list(place)}
+    usable = {key: entry for key, entry in found.items() if all(there.get(one.name) == one.size for one in entry.files)}
+    target.delete([done_name(key) for key in found.keys() - usable.keys()])
+    return usable
+
+
+def _fields_of(table: LakeTable) -> tuple[PartitionField, ...] | None:
+    """What a table is partitioned by; ``None`` where files cannot be divided so."""
+    try:
+        return table.partition_fields()
+    except OptionError:
+        return None
 
 
 def local_engine(one: Round, processes: int | None = None) -> LocalEngine:
@@ -338,12 +380,14 @@ def local_engine(one: Round, processes: int | None = None) -> LocalEngine:
 
 
 def _require_no_files(destination: Destination) -> None:
-    """Refuse to make a table of a directory that a job has written files to: it would not have them.
+    """Refuse to make a table of a directory that holds anything else: VACUUM would remove it.
 
     Raises:
-        OptionError: the target has the plan of such a job.
+        OptionError: the target has files that no job wrote to a table there.
     """
     with closing(destination.open()) as target:
+        require_free(target)
+        require_unplanned(target)
         numbers = rounds_of(target)
         last = read_plan(target, numbers[-1]) if numbers else None
     if last is not None and "to" not in last.wanted:
@@ -441,11 +485,22 @@ def _usable(target: TargetStore, plan: JobPlan, done: frozenset[str]) -> Entries
     return usable
 
 
-def _remove_orphans(target: TargetStore, table: LakeTable, entries: Entries) -> None:
-    """Remove the files of killed attempts at these splits; no commit names them, which the table itself confirms."""
+def _remove_orphans(target: TargetStore, table: LakeTable, plan: JobPlan, entries: Entries) -> None:
+    """Remove the files of killed attempts at these splits; no commit names them, which the table itself confirms.
+
+    Older ones than the plan stay: another version of the table may name them, or a table that had its place before.
+    """
     listed = {file.name for entry in entries.values() for file in entry.files}
-    names = (info.name for info in target.list(_DATA))
-    left = [name for name in names if name not in listed and split_of_file(name) in entries]
+    planned_ms = next((info.modified_ms for info in target.list(plan_name(plan.round))), None)
+    left = [
+        info.name
+        for info in target.list(_DATA)
+        if info.name not in listed
+        and split_of_file(info.name) in entries
+        and planned_ms is not None
+        and info.modified_ms is not None
+        and info.modified_ms >= planned_ms
+    ]
     if left:
         listed.update(table.files())
         target.delete([name for name in left if name not in listed])

@@ -34,6 +34,7 @@ from segreader.backfill.output import (
     DONE,
     MANIFESTS,
     PLANS,
+    REPLACED,
     STAGING,
     SUCCESS,
     OutputOptions,
@@ -139,6 +140,8 @@ class JobPlan:
         start: where the target ended before; ``None`` where it had nothing.
         begins: the earliest offset that was there of each partition when the target began with it, where it was to
             begin with the earliest: what appears below later is in no round.
+        table_id: of the table that it was made for: one of its name may be another by now. Nothing for files, and in
+            plans of earlier versions.
     """
 
     wanted: Mapping[str, str]
@@ -152,6 +155,7 @@ class JobPlan:
     round: int = 1
     start: TableEnd | None = None
     begins: Offsets = field(default_factory=dict)
+    table_id: str = ""
 
     @property
     def size(self) -> int:
@@ -220,6 +224,7 @@ class JobPlan:
             **({} if self.round == 1 else {"round": self.round}),
             **({} if self.start is None else {"start": self.start.to_json()}),
             **({"begins": copied(self.begins)} if self.begins else {}),
+            **({"table_id": self.table_id} if self.table_id else {}),
             "next_splits_follow": True,
             "splits": splits_to_json(self.splits),
         }
@@ -588,6 +593,7 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
         round=document.get("round", 1),
         start=None if "start" not in document else msgspec.convert(document["start"], TableEnd),
         begins=msgspec.convert(document.get("begins", {}), dict[str, dict[str, int]]),
+        table_id=msgspec.convert(document.get("table_id", ""), str),
     )
 
 
@@ -650,10 +656,23 @@ def read_plan(target: TargetStore, number: int = 1) -> JobPlan | None:
     return parse_plan(data, target.url(name))
 
 
-def rounds_of(target: TargetStore) -> list[int]:
-    """The numbers of the rounds that have a plan, in order."""
-    found = (round_of(info.name) for info in target.list(PLANS))
-    return sorted(number for number in found if number is not None)
+def rounds_of(target: TargetStore, *, is_replaced: bool = False) -> list[int]:
+    """The numbers of the rounds that have a plan, in order.
+
+    Args:
+        is_replaced: whether they are asked for in order to clear the target.
+
+    Raises:
+        OptionError: a run that cleared the target was killed, so that what is left is no output.
+    """
+    names = [info.name for info in target.list(PLANS)]
+    if REPLACED in names and not is_replaced:
+        raise OptionError(
+            "a run with --force was killed while it removed what was there",
+            source=target.url(""),
+            hint="Run it again with --force",
+        )
+    return sorted(number for number in map(round_of, names) if number is not None)
 
 
 def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_on: bool = False) -> None:
@@ -674,7 +693,9 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_
             "the target belongs to another job",
             source=source,
             found=found,
-            hint="Give the same" if goes_on else "Choose another target, or replace its contents with --force",
+            hint="Give the same"
+            if goes_on
+            else "Add what is there since with --continue, or choose another target; --force replaces this one",
         )
 
 
@@ -789,33 +810,36 @@ def require_unplanned(target: TargetStore) -> None:
     there = [info.name for info in islice(target.list(), _SHOWN)]
     if there and read_plan(target) is None:  # another driver may have put one there meanwhile
         raise OptionError(
-            "the target holds the output of a job whose plan is gone",
+            "the target holds files of a backfill, but no plan: it is a part of another target, or has lost its plan",
             source=target.url(""),
             found=", ".join(there),
-            hint="Choose another target, or replace its contents with --force",
+            hint="Choose another target",
         )
 
 
 def _is_ours(name: str) -> bool:
     """Whether an object of a target has a name that only this job gives."""
-    is_ledger = name == SUCCESS or round_of(name) is not None or name.startswith(DONE)
+    is_ledger = name in (SUCCESS, REPLACED) or round_of(name) is not None or name.startswith(DONE)
     return is_ledger or split_of_file(name) is not None
 
 
 def clear(target: TargetStore) -> None:
     """Remove what a job left in a target: first what marks it as complete, last its plan.
 
-    Killed in between, no entry names a file that is gone, and the plan can be run again.
+    Killed in between, no entry names a file that is gone, and the plan can be run again; where there are several, none
+    can before they have been cleared.
 
     Raises:
         OptionError: there is something else, too; nothing is removed then.
     """
     require_free(target)
+    plans = [plan_name(number) for number in rounds_of(target, is_replaced=True)]
+    if len(plans) > 1:
+        target.put_if_absent(REPLACED, b"")
     names = [info.name for info in target.list()]
-    plans = sorted((name for name in names if name.startswith(PLANS)), reverse=True)
     manifests = sorted((name for name in names if name.startswith(MANIFESTS)), reverse=True)
     target.delete([SUCCESS])
     target.delete(manifests)
     target.delete([name for name in names if name.startswith(DONE)])
     target.delete([name for name in names if name.startswith(STAGING) or split_of_file(name) is not None])
-    target.delete(plans)
+    target.delete([*plans[:0:-1], REPLACED, *plans[:1]])

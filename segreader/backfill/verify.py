@@ -202,6 +202,8 @@ def read_output(target: TargetStore, table: LakeTable | None = None) -> Output:
         ManifestError: plan, manifest or a done entry cannot be read.
     """
     plans = [plan for number in rounds_of(target) if (plan := read_plan(target, number)) is not None]
+    if table is not None:
+        plans = _of_this_table(plans, table.id)
     if not plans:
         raise ObjectNotFoundError(
             "there is no plan of a backfill", source=target.url(PLAN), hint="Name the target of a segreader backfill"
@@ -226,6 +228,17 @@ def read_output(target: TargetStore, table: LakeTable | None = None) -> Output:
         rounds += [_round_of_table(target, one, findings) for one in shares]
         findings += _beside(table, shares, end)
     return Output(target.url("") if table is None else table.name, tuple(rounds), tuple(findings))
+
+
+def _of_this_table(plans: Sequence[JobPlan], table_id: str) -> list[JobPlan]:
+    """The plans that were not made for a table that had its place before."""
+    found: list[JobPlan] = []
+    for plan in plans:
+        if plan.table_id == table_id and plan.start is None:
+            found = [one for one in found if one.table_id]  # plans of earlier versions name no table
+        if plan.table_id in ("", table_id):
+            found.append(plan)
+    return found
 
 
 def _round_of_files(target: TargetStore, plan: JobPlan, findings: list[OutputFinding]) -> OutputRound:

@@ -138,6 +138,10 @@ class IcebergTable:
         return True
 
     @property
+    def id(self) -> str:
+        return str((self._loaded or self._load()).metadata.table_uuid)
+
+    @property
     def location(self) -> str:
         return (self._loaded or self._load()).location().rstrip("/")
 
@@ -361,7 +365,7 @@ class IcebergTable:
                 source=self.name,
                 found=", ".join(map(str, there)) or "no partitions",
                 expected=", ".join(map(str, self._divided_by or ())) or None,
-                hint="Nothing was added: somebody has changed its partition spec; begin the job anew",
+                hint="Nothing was added: somebody has changed its partition spec. Run the job again with --continue",
             )
 
     def _swap(self, change: Callable[[Table], tuple[_SnapshotProducer[Any], Mapping[str, str]] | None]) -> None:

@@ -98,6 +98,10 @@ class LakeTable(Protocol):
         """Whether it is there."""
 
     @property
+    def id(self) -> str:
+        """What distinguishes it from another table of its name, before or after it. Known once the table exists."""
+
+    @property
     def location(self) -> str:
         """Where its files are, and the ledger of jobs: a directory or the URL of one, for ``open_target``.
 
