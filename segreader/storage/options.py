@@ -12,8 +12,9 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from segreader.errors import VARIABLES_HINT, OptionError, UntrustedLocationError
 from segreader.storage.signed_url import Secret, redact
@@ -92,7 +93,7 @@ def _boolean(name: str, value: object) -> bool:
 
 
 def _count(name: str, value: object) -> int:
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(name, value)
+    text = str(index(value)) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else _text(name, value)
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _LARGEST_COUNTS[name]:
         raise OptionError(f"{name} must be a number from 1 to {_LARGEST_COUNTS[name]}", found=repr(text[:20]))
     return int(text)
@@ -254,6 +255,8 @@ def canonical_name(name: str) -> str:
     Raises:
         OptionError: there is no such option, with the nearest that there is.
     """
+    if not isinstance(name, str):
+        raise OptionError("names of storage options are text", found=type(name).__name__)
     found = NAMES.get(name.strip().lower().replace("-", "_"))
     if found is None:
         near = difflib.get_close_matches(name[:_LONGEST_NAME].lower(), NAMES, 1)
@@ -278,8 +281,10 @@ def parse_values(given: Mapping[str, object], kind: Kind | None = None) -> dict[
         kind: what the location is read with; ``None`` takes options of all kinds.
 
     Raises:
-        OptionError: a name is unknown, given twice, of another kind of store, or its value is none.
+        OptionError: it is no mapping; a name is unknown, given twice, or of another kind of store; or a value is none.
     """
+    if not isinstance(given, Mapping):
+        raise OptionError("storage options are a mapping", found=type(given).__name__, expected="{name: value}")
     values: dict[str, Any] = {}
     for spelling, value in _flat(given):
         name = canonical_name(spelling)
@@ -456,7 +461,7 @@ def find_storage_options(
         return given
     environ = os.environ if environ is None else environ
     kind = kind_of(location)
-    values = parse_values(given or {}, kind)
+    values = parse_values({} if given is None else given, kind)
     values = override(values, only_for(kind, _read_environment(environ)))
     for file in config_files(environ) if files is None else files:
         for table in _read_tables(file, location, environ):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from segreader.errors import OptionError
@@ -147,11 +148,22 @@ def test_google_options_become_what_gcsfs_takes() -> None:
         ("s3://b", {"endpoint_url": "https://u:p@h"}, "holds a credential"),
         ("s3://b", {"allow_hosts": "a,b c"}, "allow_hosts names no host"),
         ("s3://b", {"client_kwargs": {"aws_session": "x"}}, "unknown storage option"),
+        ("s3://b", "anon", "storage options are a mapping; found str"),
+        ("s3://b", [("anon", True)], "storage options are a mapping; found list"),
+        ("s3://b", "", "storage options are a mapping; found str"),
+        ("s3://b", {5: 1}, "names of storage options are text; found int"),
+        ("s3://b", {b"anon": True}, "names of storage options are text; found bytes"),
+        ("s3://b", {"in_flight": True}, "in_flight is not text"),
+        ("s3://b", {"in_flight": np.int64(0)}, "in_flight must be a number from 1 to 256; found '0'"),
     ],
 )
 def test_an_option_that_cannot_be_meant_is_refused(location: str, given: dict[str, object], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         options(location, given)
+
+
+def test_a_number_of_numpy_is_a_count() -> None:
+    assert options("s3://b", {"in_flight": np.int64(4)}).in_flight == 4
 
 
 def test_a_name_that_may_be_a_secret_is_not_shown() -> None:
