@@ -49,7 +49,7 @@ def plan_decoding(
         if version is None:
             return replace(given, on_undecodable=policy, paths=paths)
         given = given.schemas
-    known = learn(given, topic)
+    known = learn(given, topic, side.value)
     writers = _writers(known, side, topic)
     types = [type_of(one, known.message) for one in _chosen(known, writers, side, topic, version)]
     from segreader.typed.merge import merge_types
@@ -58,15 +58,25 @@ def plan_decoding(
     return Decoding(side=side, schemas=known, type=whole, paths=paths, on_undecodable=policy)
 
 
-def learn(given: Schemas, topic: str | None) -> SchemaSet:
-    """The schemas of a topic, from whatever they were given as; raises as ``plan_decoding``."""
+def learn(given: Schemas, topic: str | None, name: str = "schemas") -> SchemaSet:
+    """The schemas of a topic, from whatever they were given as; raises as ``plan_decoding``.
+
+    Args:
+        name: the argument, for the message.
+    """
     if isinstance(given, SchemaSet):
         return given
     if isinstance(given, str | os.PathLike):
         from segreader.typed.sources import open_schemas
 
         return open_schemas(given).learn(topic)
-    return given.learn(topic)
+    if isinstance(given, type) or not callable(getattr(given, "learn", None)):
+        expected = "a source of segreader.schemas, a URL or a path"
+        raise OptionError(f"{name} is no source of schemas", found=type(given).__name__, expected=expected)
+    found: object = given.learn(topic)
+    if not isinstance(found, SchemaSet):
+        raise OptionError(f"{name}: its learn() gives no SchemaSet", found=type(found).__name__)
+    return found
 
 
 def learn_sides(given: Schemas, topic: str | None) -> dict[str, SchemaSet]:

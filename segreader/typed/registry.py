@@ -9,6 +9,7 @@ import base64
 import contextlib
 import http.client
 import json
+import math
 import re
 import threading
 import uuid
@@ -16,7 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from numbers import Real
+from operator import index
+from typing import Any, Final, Self, SupportsIndex, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import urllib3
@@ -27,6 +30,7 @@ from segreader.errors import (
     SchemaNotFoundError,
     SchemaRegistryError,
     SegreaderError,
+    shown_count,
 )
 from segreader.storage.http.connections import Connections, Exchange, Timers, transport_failure
 from segreader.storage.options import parse_storage_option
@@ -218,17 +222,20 @@ class SchemaRegistry:
         self._base, in_url = _place(url)
         if in_url is not None and auth is not None:
             raise OptionError("the registry's user is in its URL and in auth", source=self._base, hint="Leave one out")
+        if isinstance(auth, tuple) and len(auth) != 2:
+            raise OptionError("auth is (user, password)", found=shown_count(len(auth), "text"))
         given = auth if in_url is None else in_url
-        self._auth = None if given is None else tuple(map(_kept, given if isinstance(given, tuple) else (given,)))
-        self._token = None if token is None else _kept(token)
+        texts = given if isinstance(given, tuple) or given is None else (given,)
+        self._auth = None if texts is None else tuple(_kept("auth", one) for one in texts)
+        self._token = None if token is None else _kept("token", token)
         if self._auth is not None and self._token is not None:
             raise OptionError("auth and token exclude each other", source=self._base)
-        self._headers = {name: _kept(value) for name, value in (headers or {}).items()}
+        self._headers = _kept_headers({} if headers is None else headers)
         self._tls = {"ca_file": ca_file, "certificate_file": certificate_file, "key_file": key_file, "verify": verify}
         if key_file is not None and certificate_file is None:
             raise OptionError("key_file needs certificate_file", source=self._base)
-        self._subjects = (subject,) if isinstance(subject, str) else None if subject is None else tuple(subject)
-        self._ids = tuple(map(str, ids))
+        self._subjects = None if subject is None else tuple(map(_name, _each(subject)))
+        self._ids = tuple(map(_id, _each(ids)))
         self._framing = parse_framing(framing)
         if self._framing in (Framing.GLUE, Framing.BARE):
             raise OptionError(
@@ -237,7 +244,7 @@ class SchemaRegistry:
                 expected="confluent, apicurio or single-object",
             )
         self._message = message
-        self._timeout_s = timeout_s
+        self._timeout_s = _seconds(timeout_s)
         self._clock = clock or Clock()
 
     def __repr__(self) -> str:
@@ -333,6 +340,8 @@ def _place(url: str) -> tuple[str, tuple[Secret, ...] | None]:
     Raises:
         OptionError: it is none, or has a query.
     """
+    if not isinstance(url, str):
+        raise OptionError("not the URL of a registry", found=type(url).__name__)
     shown = redact(url)
     try:
         parts = urlsplit(url)
@@ -348,8 +357,46 @@ def _place(url: str) -> tuple[str, tuple[Secret, ...] | None]:
     return f"{parts.scheme}://{place}{parts.path}".rstrip("/"), user
 
 
-def _kept(given: Hidden) -> Hidden:
-    """What is kept of a secret: a reference as it is, anything else so that nothing shows it."""
+def _each(given: Any) -> Iterable[Any]:
+    return given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+
+
+def _seconds(given: Any) -> float:
+    seconds = float(given) if isinstance(given, Real) and not isinstance(given, bool) else math.nan
+    if not 0 < seconds < math.inf:
+        raise OptionError("timeout_s must be a positive number", found=repr(given)[:80])
+    return seconds
+
+
+def _name(given: object) -> str:
+    if not isinstance(given, str):
+        raise OptionError("subject is a name, or several", found=repr(given)[:80])
+    return given
+
+
+def _id(given: object) -> str:
+    if not isinstance(given, str | SupportsIndex) or isinstance(given, bool):
+        raise OptionError("ids are numbers or GUIDs", found=repr(given)[:80])
+    return given if isinstance(given, str) else str(index(given))
+
+
+def _kept_headers(given: Mapping[str, Hidden]) -> dict[str, Hidden]:
+    if not isinstance(given, Mapping):
+        raise OptionError("headers are a mapping", found=type(given).__name__, expected="{name: value}")
+    for name in given:
+        if not isinstance(name, str):
+            raise OptionError("names of headers are text", found=type(name).__name__)
+    return {name: _kept(f"the header {name}", value) for name, value in given.items()}
+
+
+def _kept(name: str, given: Hidden) -> Hidden:
+    """What is kept of a secret: a reference as it is, anything else so that nothing shows it.
+
+    Raises:
+        OptionError: it is no text.
+    """
+    if not isinstance(given, str | Secret):
+        raise OptionError(f"{name} is text", found=type(given).__name__)
     return given if isinstance(given, Secret) or given.startswith(("env:", "@")) else Secret(given)
 
 

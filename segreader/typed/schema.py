@@ -49,11 +49,23 @@ class Schema:
     Args:
         text: JSON of an Avro or JSON schema; of Protobuf the text of a ``.proto`` file, or a serialized
             ``FileDescriptorProto`` or ``FileDescriptorSet`` in base64.
+
+    Raises:
+        OptionError: there is no such format, or the text is no text.
     """
 
     format: SchemaFormat
     text: str
     references: tuple[Reference, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "format", SchemaFormat(self.format))
+        except ValueError:
+            expected = ", ".join(one.value for one in SchemaFormat)
+            raise OptionError("unknown format of a schema", found=repr(self.format), expected=expected) from None
+        if not isinstance(self.text, str):
+            raise OptionError("the text of a schema is text", found=type(self.text).__name__)
 
     @property
     def fingerprint(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import trustme
 from canaries import CANARIES, everything_logged, leaks
@@ -139,6 +140,12 @@ def test_ids_of_no_subject_can_be_asked_for(server: SchemaRegistryServer) -> Non
     }
     with pytest.raises(SchemaNotFoundError, match="no such id; found 4711"):
         registry(server.url, ids=[4711]).learn("orders-avro")
+
+
+@pytest.mark.parametrize("ids", ["4711", ["4711"], [np.int64(4711)]])
+def test_one_id_as_text_is_one_id(server: SchemaRegistryServer, ids: Any) -> None:
+    with pytest.raises(SchemaNotFoundError, match=r"no such id; found 4711$"):
+        registry(server.url, ids=ids).learn("orders-avro")
 
 
 def test_single_objects_are_known_by_their_fingerprints(server: SchemaRegistryServer) -> None:
@@ -510,6 +517,25 @@ def test_a_certificate_of_ours_that_cannot_be_used_is_named(
         ({"url": "http://registry", "key_file": "k"}, "needs certificate_file"),
         ({"url": "http://registry", "framing": "glue"}, "names no schema of a registry"),
         ({"url": "http://registry", "framing": "other"}, "unknown framing"),
+        ({"url": 5}, "not the URL of a registry; found int"),
+        ({"url": "http://registry", "auth": 5}, "auth is text; found int"),
+        ({"url": "http://registry", "auth": ("abc",)}, r"auth is \(user, password\); found 1 text"),
+        ({"url": "http://registry", "auth": ("a", "abc", "c")}, r"auth is \(user, password\); found 3 texts"),
+        ({"url": "http://registry", "auth": ("a", 5)}, "auth is text; found int"),
+        ({"url": "http://registry", "token": b"abc"}, "token is text; found bytes"),
+        ({"url": "http://registry", "headers": "abc"}, "headers are a mapping; found str"),
+        ({"url": "http://registry", "headers": {"a": 5}}, "the header a is text; found int"),
+        ({"url": "http://registry", "headers": {5: "abc"}}, "names of headers are text; found int"),
+        ({"url": "http://registry", "subject": 5}, "subject is a name, or several; found 5"),
+        ({"url": "http://registry", "subject": ["a", 5]}, "subject is a name, or several; found 5"),
+        ({"url": "http://registry", "ids": None}, "ids are numbers or GUIDs; found None"),
+        ({"url": "http://registry", "ids": [True]}, "ids are numbers or GUIDs; found True"),
+        ({"url": "http://registry", "ids": [1.5]}, "ids are numbers or GUIDs; found 1.5"),
+        ({"url": "http://registry", "timeout_s": -1}, "timeout_s must be a positive number; found -1"),
+        ({"url": "http://registry", "timeout_s": 0}, "timeout_s must be a positive number; found 0"),
+        ({"url": "http://registry", "timeout_s": "x"}, "timeout_s must be a positive number; found 'x'"),
+        ({"url": "http://registry", "timeout_s": True}, "timeout_s must be a positive number; found True"),
+        ({"url": "http://registry", "timeout_s": float("nan")}, "timeout_s must be a positive number; found nan"),
     ],
 )
 def test_what_makes_no_registry_is_refused_at_once(given: dict[str, Any], said: str) -> None:

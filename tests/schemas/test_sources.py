@@ -11,8 +11,8 @@ from typed_orders import HERE, SAVED
 
 from segreader.errors import ObjectNotFoundError, OptionError, SchemaNotFoundError
 from segreader.schemas import descriptors, files, load, open_schemas, registry
-from segreader.typed.decoding import ANY_ID
-from segreader.typed.reader_schema import type_of
+from segreader.typed.decoding import ANY_ID, Side
+from segreader.typed.reader_schema import plan_decoding, type_of
 from segreader.typed.schema import Framing, Schema, SchemaFormat, SchemaSet, Version
 from segreader.typed.sources import LARGEST_FILE, KnownSchemas, narrowed
 
@@ -78,6 +78,44 @@ def test_a_single_object_is_known_by_the_fingerprint_of_its_schema() -> None:
 def test_files_that_go_with_no_framing_are_refused(given: Any, framing: str | None, said: str) -> None:
     with pytest.raises(OptionError, match=said):
         files(given, framing=framing)
+
+
+class GivesFive:
+    def learn(self, topic: str | None) -> int:
+        return 5
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (5, "value is no source of schemas; found int, expected a source of segreader.schemas, a URL or a path"),
+        (b"x", "value is no source of schemas; found bytes"),
+        (Schema, "value is no source of schemas; found type"),
+        (GivesFive(), "value: its learn.. gives no SchemaSet; found int"),
+    ],
+)
+def test_what_gives_no_schemas_is_refused_when_a_read_is_planned(given: Any, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        plan_decoding(given, Side.VALUE, "orders")
+
+
+def test_a_schema_takes_its_format_as_text() -> None:
+    assert Schema("avro", "{}") == Schema(SchemaFormat.AVRO, "{}")  # type: ignore[arg-type]
+    assert Schema("avro", "{}").fingerprint == Schema(SchemaFormat.AVRO, "{}").fingerprint  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "said"),
+    [
+        ("thrift", "{}", "unknown format of a schema; found 'thrift', expected avro, protobuf, json"),
+        (None, "{}", "unknown format of a schema; found None"),
+        ("avro", b"{}", "the text of a schema is text; found bytes"),
+        ("avro", {}, "the text of a schema is text; found dict"),
+    ],
+)
+def test_what_is_no_schema_is_refused_when_it_is_made(form: Any, text: Any, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        Schema(form, text)
 
 
 def test_an_avro_schema_may_be_in_a_file_of_json(tmp_path: Path) -> None:
