@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from segreader.catalog.listing import Wanted
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, OptionError, SegreaderError
-from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
+from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS, NO_STOP
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.places import Place, at_places
@@ -33,6 +33,7 @@ from segreader.plan.request import (
     parse_bounds,
     parse_bytes,
     parse_on_gap,
+    parse_partitions,
     parse_time_range,
     split_columns,
 )
@@ -46,6 +47,7 @@ from segreader.read.tail import last_offsets, ranges_around
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import FetchedAtOnce, ObjectStore, RememberingStore, range_size_of
 from segreader.storage.metrics import metrics_of
+from segreader.storage.options import Kind, kind_of
 from segreader.stored.assumed import DraftPlan, PlainLogs, plan_plain_logs
 from segreader.stored.log import log_at_end
 from segreader.stored.planner import PartitionPlanner, plan_each_log
@@ -184,10 +186,11 @@ class Scan(BaseScan):
         stored = log_at_end(store, log, max_batch_bytes=self.options.max_batch_bytes)
         wanted = self.offsets if self.times is None else stored.offsets_between(self.times, self.offsets)
         is_committed, where = self.isolation_level is IsolationLevel.READ_COMMITTED, self.options.where
-        end = stored.open_end if stored.is_end_hidden else stored.stable if is_committed else stored.latest
+        hidden = stored.is_end_hidden
+        end = min(stored.open_end, NO_STOP) if hidden else stored.stable if is_committed else stored.latest
         stop = end if wanted.stop is None else min(wanted.stop, end)
         first = min(max(wanted.start, stored.earliest), stop)
-        looked = ScanMetrics()
+        looked, damage = ScanMetrics(), list[FormatError]()
         options = replace(self.options, columns=("offset",))
 
         def read(offsets: OffsetRange) -> Generator[pa.RecordBatch, None, None]:
@@ -195,7 +198,14 @@ class Scan(BaseScan):
             planner.add(stored, offsets)
             return PlanReader(self.store, options, metrics=looked).read(planner.plan(self.location))
 
-        found = last_offsets(read, OffsetRange(first, stop), count, is_filtered=where is not None)
+        found = last_offsets(
+            read,
+            OffsetRange(first, stop),
+            count,
+            is_filtered=where is not None,
+            surely=stored.latest if hidden else None,
+            on_damage=damage.append,
+        )
         self._looked.append(looked)
         planner = self.planner(on_gap, store)
         planner.add(
@@ -203,7 +213,8 @@ class Scan(BaseScan):
             OffsetRange(found[0] if found else stop, wanted.stop),
             only=ranges_around(found) if found and where is not None else None,
         )
-        return planner.plan(self.location)
+        plan = planner.plan(self.location)
+        return _damaged_behind(plan, damage[0], self.options.on_corrupt) if damage else plan
 
     def plan_each(self) -> tuple[ReadPlan, dict[TopicIdPartition, SegreaderError]]:
         """A plan of the partitions that can be planned, and the errors of the others.
@@ -361,8 +372,6 @@ def parse_offsets(offsets: Offsets) -> OffsetRange:
     """
     if offsets is None:
         return OffsetRange()
-    if isinstance(offsets, OffsetRange):
-        return offsets
     start: int | None
     stop: int | None
     try:
@@ -399,7 +408,7 @@ def _of_earlier(
     request = Request(
         topic=topic,
         topic_id=topic_id,
-        partitions=None if partitions is None else tuple(partitions),
+        partitions=parse_partitions(partitions),
         bounds=Bounds(some.start, some.stop, times=parse_time_range(since, until)),
         isolation_level=parse_isolation_level(isolation_level),
     )
@@ -635,16 +644,18 @@ def scan(
         log_directory=log_directory,
         leader_epochs=leader_epochs,
     )
-    times, wanted = parse_time_range(since, until), (partitions,) if isinstance(partitions, int) else partitions
+    times, wanted = parse_time_range(since, until), parse_partitions(partitions)
     request = Request(
         topic=topic,
         topic_id=topic_id,
-        partitions=None if wanted is None else tuple(wanted),
+        partitions=wanted,
         isolation_level=parse_isolation_level(isolation_level),
         prefers_store=prefer == "store",
         placed_by_key=sought if wanted is None and not all_partitions else None,
         last=last,
     )
+    if renew is not None:
+        _require_renewable(renew, location, urls)
     if bootstrap_servers is not None or is_cluster(location):
         from segreader.live.scan import open_live_scan
 
@@ -669,6 +680,23 @@ def scan(
     source = open_source(location, urls=urls, renew=renew, storage_options=storage_options, catalog=catalog)
     some = parse_offsets(offsets)
     return Scan(source, replace(request, bounds=Bounds(some.start, some.stop, times=times)), options)
+
+
+def _damaged_behind(plan: ReadPlan, damage: FormatError, on_corrupt: Policy) -> ReadPlan:
+    """The plan of a partition, with damage behind the records that it has: raised, or noted where it is skipped."""
+    if on_corrupt is Policy.SKIP:
+        plan = replace(plan, notes=(*plan.notes, str(damage)))
+    ends = [one if one.damage is not None else replace(one, damage=damage) for one in plan.ends]
+    return replace(plan, ends=tuple(ends))
+
+
+def _require_renewable(renew: object, location: str | os.PathLike[str] | None, urls: Sequence[str] | None) -> None:
+    if not callable(renew):
+        raise OptionError(
+            "renew is no function", found=type(renew).__name__, expected="one that returns a new URL for an expired one"
+        )
+    if urls is None and (location is None or kind_of(os.fspath(location)) is not Kind.HTTP):
+        raise OptionError("renew is of signed URLs", hint="Give it with urls=[…], or with one URL as the location")
 
 
 def is_cluster(location: str | os.PathLike[str] | None) -> bool:

@@ -6,7 +6,9 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -355,23 +357,44 @@ def test_a_plan_is_a_small_value_without_a_client(tiered: Path) -> None:
         ({"topic_id": "no"}, ObjectNotFoundError, "topic id no"),
         ({"partitions": []}, PlanError, "empty set"),
         ({"partitions": ["0"]}, OptionError, "partitions are numbers; found '0'"),
+        ({"partitions": [True]}, OptionError, "partitions are numbers; found True"),
+        ({"partitions": True}, OptionError, "partitions are numbers; found True"),
+        ({"partitions": 1.5}, OptionError, "partitions are numbers; found 1.5"),
         ({"topic": ["orders"]}, OptionError, "topic is text; found list"),
+        ({"topic_id": 5}, OptionError, "topic_id is text; found int"),
         ({"last": "2"}, OptionError, "last is a number; found '2'"),
+        ({"last": True}, OptionError, "last is a number; found True"),
+        ({"threads": True}, OptionError, "threads is a number; found True"),
+        ({"since": True}, OptionError, "not a time; found True"),
         ({"offsets": "5"}, OptionError, "A:B"),
         ({"offsets": "9:5"}, OptionError, "A:B"),
         ({"offsets": (1, 2, 3)}, OptionError, r"found \(1, 2, 3\), expected A:B"),
         ({"offsets": range(3)}, OptionError, r"found range\(0, 3\), expected A:B"),
         ({"offsets": range(3, 5)}, OptionError, r"found range\(3, 5\), expected A:B"),
+        ({"offsets": (True, 5)}, OptionError, r"found \(True, 5\), expected A:B"),
+        ({"offsets": (0.0, 5)}, OptionError, r"found \(0.0, 5\), expected A:B"),
+        ({"with_key": "\ud800"}, OptionError, r"with_key \(--key\) is not UTF-8; found '\\ud800'"),
+        ({"grep": "0x\ud800"}, OptionError, r"grep \(--grep\) is not UTF-8"),
         ({"isolation_level": "committed"}, OptionError, "read_committed or read_uncommitted"),
         ({"columns": ["vlaue"]}, OptionError, "Did you mean 'value'"),
         ({"columns": ["key", "key"]}, OptionError, "named twice"),
         ({"columns": "value"}, OptionError, r"columns are a list of names; found 'value'. Write \['value'\]"),
+        ({"columns": None}, OptionError, "columns are a list of names; found None"),
+        ({"columns": [None]}, OptionError, "columns are a list of names; found None"),
+        ({"columns": [["key"]]}, OptionError, r"columns are a list of names; found \['key'\]"),
+        ({"columns": [b"offset"]}, OptionError, "columns are a list of names; found b'offset'"),
         ({"columns": []}, OptionError, "no column is named"),
         ({"columns": ["timestamp", "timestamp_ms"]}, OptionError, "one of them"),
         ({"on_corrupt": "ignore"}, OptionError, "fail or skip"),
         ({"batch_rows": 0}, OptionError, "positive"),
         ({"split_bytes": 0}, OptionError, "positive"),
         ({"kernel": "fast"}, OptionError, "auto, native or reference"),
+        ({"storage_options": "x"}, OptionError, "storage options are a mapping; found str"),
+        ({"storage_options": {5: 1}}, OptionError, "names of storage options are text; found int"),
+        ({"value": 5}, OptionError, "value is no source of schemas; found int"),
+        ({"key": b"x"}, OptionError, "key is no source of schemas; found bytes"),
+        ({"renew": 5}, OptionError, "renew is no function; found int"),
+        ({"renew": str}, OptionError, "renew is of signed URLs"),
     ],
 )
 def test_a_wrong_request_says_what_is_wrong_with_it(
@@ -379,6 +402,27 @@ def test_a_wrong_request_says_what_is_wrong_with_it(
 ) -> None:
     with pytest.raises(error, match=says):
         segreader.scan(tiered, **arguments).to_arrow()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"partitions": np.int64(0)},
+        {"partitions": np.array([0])},
+        {"offsets": (np.int64(0), np.int64(9))},
+        {"since": np.int64(0), "until": np.int64(1 << 50)},
+        {"last": np.int64(9)},
+        {"threads": np.int64(1), "read_ahead_bytes": np.int64(1 << 20)},
+        {"batch_rows": np.int32(2), "split_bytes": np.int64(1)},
+    ],
+)
+def test_numbers_of_numpy_ask_for_the_same_as_ints(tiered: Path, given: dict[str, Any]) -> None:
+    assert values(segreader.scan(tiered, **given)) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_a_function_that_renews_urls_is_checked_when_a_scan_of_urls_is_made() -> None:
+    with pytest.raises(OptionError, match="renew is no function; found int"):
+        segreader.scan(urls=["https://host/path/00000000000000000000.log"], renew=5)  # type: ignore[arg-type]
 
 
 def test_a_wrong_place_says_what_was_seen(tmp_path: Path, tiered: Path) -> None:

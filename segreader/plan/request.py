@@ -6,12 +6,12 @@ import difflib
 import os
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from operator import index
-from typing import Final, Self, SupportsIndex
+from typing import Any, Final, Self
 
 from segreader.errors import VARIABLES_HINT, OptionError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
@@ -27,6 +27,24 @@ Time = int | str | datetime | None
 _AGO = re.compile(r"-(\d{1,9})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _BOUNDS = re.compile(r"(\d*|earliest):(\d*|latest|latest-stable)")
+
+
+def whole_number(value: Any) -> int | None:
+    """The ``int`` that a value is, numpy's among them; ``None`` if it is no whole number, as a truth value is not."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:
+        return None
+
+
+def require_text(name: str, given: object) -> None:
+    """Refuse what is neither text nor left out.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    if given is not None and not isinstance(given, str):
+        raise OptionError(f"{name} is text", found=type(given).__name__)
 
 
 class Policy(StrEnum):
@@ -82,10 +100,10 @@ def parse_time(value: Time, now: datetime) -> int | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | str | datetime):
+    if (number := whole_number(value)) is not None:
+        return number
+    if not isinstance(value, str | datetime):
         raise _no_time(value)
-    if isinstance(value, int):
-        return value
     if isinstance(value, str):
         if re.fullmatch(r"\d{1,18}", value):
             return int(value)
@@ -151,16 +169,22 @@ class Bounds:
             raise OptionError("the name of the group is empty")
 
 
-def pair_of(offsets: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
-    """The two offsets of a pair.
+def pair_of(offsets: OffsetRange | tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    """The two offsets of a pair or a range.
 
     Raises:
         ValueError: it is none; a ``range`` of two numbers looks like one.
     """
     if isinstance(offsets, range):
         raise ValueError(offsets)
-    start, stop = offsets
-    return start, stop
+    start, stop = (offsets.start, offsets.stop) if isinstance(offsets, OffsetRange) else offsets
+    return _offset_of(start), _offset_of(stop)
+
+
+def _offset_of(value: object) -> int | None:
+    if (number := whole_number(value)) is None and value is not None:
+        raise ValueError(value)
+    return number
 
 
 def parse_bounds(
@@ -186,8 +210,6 @@ def parse_bounds(
             start = int(first) if first.isdecimal() else None
             stop = int(last) if last.isdecimal() else None
             end = LiveEnd(last) if last in (*LiveEnd,) else end
-        elif isinstance(offsets, OffsetRange):
-            start, stop = offsets.start, offsets.stop
         else:
             start, stop = pair_of(offsets)
         OffsetRange(start or 0, stop)
@@ -231,18 +253,22 @@ def parse_bytes(name: str, given: bytes | str | None) -> bytes | None:
         name: the option, for the message.
 
     Raises:
-        OptionError: it is neither, or not hex after ``0x``.
+        OptionError: it is neither, not hex after ``0x``, or has no UTF-8.
     """
     if given is None or isinstance(given, bytes):
         return given
     if not isinstance(given, str):
         raise OptionError(f"{name} is text or bytes", found=type(given).__name__)
+    try:
+        encoded = given.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise OptionError(f"{name} is not UTF-8", found=repr(given), hint="Give it as bytes, or in hex") from None
     if not given.startswith("0x"):
-        return given.encode("utf-8", "surrogateescape")
+        return encoded
     try:
         return bytes.fromhex(given[2:])
     except ValueError:
-        hint = f"Write text that begins with 0x in hex, too: 0x{given.encode('utf-8', 'surrogateescape').hex()}"
+        hint = f"Write text that begins with 0x in hex, too: 0x{encoded.hex()}"
         raise OptionError(f"{name} is not hex after 0x", found=repr(given), hint=hint) from None
 
 
@@ -251,13 +277,32 @@ _MOST_ROWS: Final = (1 << 31) - 1
 """Of one record batch: Arrow counts the bytes of its columns in 32 bits."""
 
 
-def _require_count(name: str, number: object, most: int = _MOST) -> None:
-    if not isinstance(number, SupportsIndex):
-        raise OptionError(f"{name} is a number", found=repr(number))
-    if index(number) < 1:
-        raise OptionError(f"{name} must be positive", found=index(number))
-    if index(number) > most:
-        raise OptionError(f"{name} is too large", found=index(number), expected=f"at most {most}")
+def _count(name: str, given: object, most: int = _MOST) -> int:
+    if (number := whole_number(given)) is None:
+        raise OptionError(f"{name} is a number", found=repr(given)[:80])
+    if number < 1:
+        raise OptionError(f"{name} must be positive", found=number)
+    if number > most:
+        raise OptionError(f"{name} is too large", found=number, expected=f"at most {most}")
+    return number
+
+
+def parse_partitions(given: Collection[int] | int | None) -> tuple[int, ...] | None:
+    """The partitions asked for, by one number or several; ``None``: all.
+
+    Raises:
+        OptionError: one is no number.
+    """
+    if given is None:
+        return None
+    if (number := whole_number(given)) is not None:
+        return (number,)
+    found = []
+    for one in given if isinstance(given, Iterable) else (given,):
+        if (number := whole_number(one)) is None:
+            raise OptionError("partitions are numbers", found=repr(one)[:80])
+        found.append(number)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,13 +329,11 @@ class Request:
     last: int | None = None
 
     def __post_init__(self) -> None:
-        if self.topic is not None and not isinstance(self.topic, str):
-            raise OptionError("topic is text", found=type(self.topic).__name__)
-        for number in self.partitions or ():
-            if not isinstance(number, SupportsIndex):
-                raise OptionError("partitions are numbers", found=repr(number))
+        require_text("topic", self.topic)
+        require_text("topic_id", self.topic_id)
+        object.__setattr__(self, "partitions", parse_partitions(self.partitions))
         if self.last is not None:
-            _require_count("last", self.last)
+            object.__setattr__(self, "last", _count("last", self.last))
 
 
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
@@ -385,11 +428,14 @@ def split_columns(columns: Iterable[str]) -> tuple[tuple[str, ...], dict[Side, t
     ``value.customer`` asks for the column ``value`` with no more than its field ``customer``; ``value`` for all of it.
 
     Raises:
-        OptionError: no column is named, or one twice.
+        OptionError: no column is named, one twice, or one by something else than text.
     """
     if isinstance(columns, str):
         raise OptionError("columns are a list of names", found=repr(columns), hint=f"Write {[columns]}")
-    columns = tuple(columns)
+    columns = tuple(columns) if isinstance(columns, Iterable) else (columns,)
+    for column in columns:
+        if not isinstance(column, str):
+            raise OptionError("columns are a list of names", found=repr(column)[:80])
     if not columns:
         raise OptionError("no column is named", hint="To count records, ask for partition, which costs nothing")
     if len(set(columns)) != len(columns):
@@ -469,10 +515,11 @@ class ReadOptions:
             object.__setattr__(self, name, Policy.parse(name, getattr(self, name)))
         object.__setattr__(self, "order", Order.parse(self.order))
         for name in _NUMBERS:
-            _require_count(name, getattr(self, name), _MOST_ROWS if name == "batch_rows" else _MOST)
+            most = _MOST_ROWS if name == "batch_rows" else _MOST
+            object.__setattr__(self, name, _count(name, getattr(self, name), most))
         for name in _VARIABLES:
             if (number := getattr(self, name)) is not None:
-                _require_count(name, number)
+                object.__setattr__(self, name, _count(name, number))
 
     @property
     def decodings(self) -> tuple[Decoding, ...]:
