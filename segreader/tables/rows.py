@@ -83,14 +83,13 @@ class StoredRows:
 
     def __init__(self, scan: Scan, plans: FilteredPlans, *, threads: int | None, tell: TellPlan) -> None:
         self._scan, self._plans, self._tell = scan, plans, tell
-        self._threads = threads
+        self._options = scan.options if threads is None else replace(scan.options, threads=threads)
 
     def batches(
         self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
     ) -> Generator[pa.RecordBatch, None, None]:
         plan, counts = self._begin(predicate)
-        store, options = self._scan.store, self._scan.options
-        return _read(store, options, plan, columns, shape, rows, count=counts.append, threads=self._threads)
+        return _read(self._scan.store, self._options, plan, columns, shape, rows, count=counts.append)
 
     def parts(self, predicate: pc.Expression | None) -> Sequence[PartOfRows]:
         plan, counts = self._begin(predicate)
@@ -118,15 +117,13 @@ def _read(
     rows: int | None,
     *,
     count: Count,
-    threads: int | None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """What is planned.
 
     Args:
         count: is given what is counted.
-        threads: in place of those of the options.
     """
-    options = replace(_with(options, columns, rows), threads=threads or options.threads)
+    options = _with(options, columns, rows)
     reader = PlanReader(store, options, decoder=counter_of(options), shape=shape)
     count(reader.metrics)
     return timed(reader.read(plan), reader.metrics, metrics_of(store), Stopwatch())
@@ -171,7 +168,8 @@ class SplitRows:
     def batches(
         self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        return _read(self._place.store, self._options, self._plan, columns, shape, rows, count=self._count, threads=1)
+        options = replace(self._options, threads=1)
+        return _read(self._place.store, options, self._plan, columns, shape, rows, count=self._count)
 
     @property
     def metrics(self) -> ScanMetrics:
