@@ -38,6 +38,19 @@ _SAVED_KIND: Final = "enumerator"
 _EVERYTHING: Final = (OffsetRange(), TimeRange())
 
 
+def sorted_positions(positions: Iterable[Position]) -> list[Position]:
+    """Positions by topic, partition and offset.
+
+    Raises:
+        OptionError: one is something else.
+    """
+    given = list(positions) if isinstance(positions, Iterable) else None
+    wrong = [positions] if given is None else [one for one in given if not isinstance(one, Position)]
+    if given is None or wrong:
+        raise OptionError("not positions of a load", found=type(wrong[0]).__name__, expected="several Position")
+    return sorted(given, key=lambda one: (one.topic, one.partition, one.next_offset, one.stop or 0))
+
+
 class SplitEnumerator:
     """Finds the records of a query and returns them as splits. It remembers the next offset of each partition.
 
@@ -134,7 +147,7 @@ class SplitEnumerator:
             ClosedError: the enumerator is closed.
             CatalogError, StorageError: as for ``Scan.plan``.
         """
-        given = sorted(positions, key=lambda one: (one.topic, one.partition, one.next_offset))
+        given = sorted_positions(positions)
         logs = self._look()
         planner = self._planner()
         frontiers = dict(self._frontiers)

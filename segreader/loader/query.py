@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from segreader.catalog.layouts.registry import choose_layouts
 from segreader.errors import OptionError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
+from segreader.format.kernel import load_kernel
 from segreader.isolation import IsolationLevel
 from segreader.loader.saved import VERSION, SavedFields, write_saved
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
-from segreader.plan.request import DEFAULT_COLUMNS, ReadOptions, Time, TimeRange, parse_on_gap, parse_time_range
+from segreader.plan.request import (
+    DEFAULT_COLUMNS,
+    ReadOptions,
+    Time,
+    TimeRange,
+    parse_on_gap,
+    parse_partitions,
+    parse_time_range,
+    require_text,
+)
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema_of
 from segreader.read.base_scan import Offsets
@@ -88,9 +99,10 @@ class LoadQuery:
 
     def __post_init__(self) -> None:
         for name in _PATHS:
-            value: Any = getattr(self, name)
-            if value is not None:
-                self._set(name, os.fspath(value))
+            if name == "location" or getattr(self, name) is not None:
+                self._set(name, _path(name, getattr(self, name)))
+        for name in _TEXTS:
+            require_text(name, getattr(self, name))
         refuse_credentials({name: getattr(self, name) for name in _PATHS})
         if is_cluster(self.location):
             raise OptionError(
@@ -98,15 +110,17 @@ class LoadQuery:
                 found=self.location,
                 hint="Load what is in the store, then continue with an ordinary consumer at the position reached",
             )
-        given: Any = self.partitions
-        if given is not None:
-            self._set("partitions", (given,) if isinstance(given, int) else tuple(sorted(set(given))))
-            if not all(type(one) is int and 0 <= one < 1 << 31 for one in self.partitions or ()):
-                raise OptionError("partitions are whole numbers", found=repr(given)[:80])
-        for name in _NUMBERS:
-            number: Any = getattr(self, name)
-            if type(number) is not int or not 0 < number < 1 << 62:
-                raise OptionError(f"{name} must be a positive whole number", found=repr(number)[:80])
+        partitions = parse_partitions(self.partitions)
+        if partitions is not None:
+            if not partitions:
+                raise OptionError("no partition is named", hint="Leave partitions out for all of them")
+            if wrong := [one for one in partitions if not 0 <= one < 1 << 31]:
+                raise OptionError("not the number of a partition", found=wrong[0], expected="0 to 2147483647")
+            self._set("partitions", tuple(sorted(set(partitions))))
+        if self.kernel is not None:
+            load_kernel(self.kernel)
+        if self.layout is not None:
+            choose_layouts(self.layout)
         self._learn_schemas()
         self._set("isolation_level", parse_isolation_level(self.isolation_level))
         self._set("offsets", parse_offsets(self.offsets))
@@ -114,7 +128,9 @@ class LoadQuery:
         self._set("since", None if times is None else times.since_ms)
         self._set("until", None if times is None else times.until_ms)
         self._set("on_gap", parse_on_gap(self.on_gap, stacklevel=4))
-        self.read_options()
+        options = self.read_options()
+        for name in _NUMBERS:
+            self._set(name, getattr(options, name))
         self.catalog()
 
     def _set(self, name: str, value: object) -> None:
@@ -195,8 +211,16 @@ class LoadQuery:
             raise saved.wrong(error) from error
 
 
-_NUMBERS = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes")
+def _path(name: str, given: object) -> str:
+    path = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(path, str) or not path:
+        raise OptionError(f"{name} is a path or a URL", found="an empty text" if path == "" else type(given).__name__)
+    return path
+
+
+_NUMBERS = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes", "threads", "read_ahead_bytes")
 _SCHEMAS = frozenset(("key", "value", "schema_version", "on_undecodable"))
 """Arguments from which a query learns schemas; none of them is saved, only what was learnt."""
 
+_TEXTS = ("topic", "topic_id", "layout", "segments_from", "kernel")
 _PATHS = ("location", "rsm_config", "metadata", "log_directory", "leader_epochs")

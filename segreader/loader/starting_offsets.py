@@ -23,6 +23,7 @@ from segreader.errors import (
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster, KafkaCluster
 from segreader.live.marks import find_topic, read_bounds, refuse_other_history
+from segreader.loader.enumerator import sorted_positions
 from segreader.loader.splits import Position
 from segreader.plan.log import LogEnd
 from segreader.segment import TopicIdPartition
@@ -56,7 +57,7 @@ class StartingOffsets:
             OptionError: there are none, they differ in topic id or isolation level, or one split is half read while a
                 later one was begun.
         """
-        found = sorted(positions, key=lambda one: (one.topic, one.partition, one.next_offset, one.stop or 0))
+        found = sorted_positions(positions)
         if not found:
             raise OptionError("there is no position to continue from", hint="Give end_positions() of the enumerator")
         _require_one("isolation levels", [one.isolation_level.value for one in found])

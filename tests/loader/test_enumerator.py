@@ -34,11 +34,21 @@ from segreader.errors import (
     TruncatedError,
 )
 from segreader.isolation import IsolationLevel
-from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, ResumableReader, SplitEnumerator
+from segreader.loader import (
+    LoaderSplit,
+    LoadQuery,
+    Position,
+    ReaderPool,
+    ResumableReader,
+    SplitEnumerator,
+    StartingOffsets,
+)
 from segreader.read.records import RECORD_COLUMNS, ConsumerRecord, iter_consumer_records
 from segreader.stored import near
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
+
+WHOLE = Position(topic="orders", partition=0, next_offset=30)
 
 
 @pytest.fixture
@@ -329,6 +339,18 @@ def test_positions_whose_rests_overlap_are_refused(log: GrowingLog) -> None:
                 enumerator.splits_from(wrong)
             assert caught.value.offset == wrong[1].next_offset
         assert bounds(enumerator.splits_from([at(one, 30), at(one, 11)])) == [("orders-0", 11, 30)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"), [(5, "int"), ([5], "int"), ("text", "str"), ([None], "NoneType"), (WHOLE, "Position")]
+)
+def test_what_is_no_list_of_positions_is_refused(log: GrowingLog, wrong: Any, found: str) -> None:
+    log.upload("orders", 0, 30)
+    said = f"not positions of a load; found {found}, expected several Position"
+    with SplitEnumerator(query(log)) as enumerator, pytest.raises(OptionError, match=said):
+        enumerator.splits_from(wrong)
+    with pytest.raises(OptionError, match=said):
+        StartingOffsets.of(wrong)
 
 
 def test_a_topic_that_is_not_there_is_told_and_one_that_vanishes_later_is_not(log: GrowingLog) -> None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from canaries import CANARIES, leaks
 from corpus import case
@@ -33,6 +34,7 @@ from segreader.errors import (
 )
 from segreader.isolation import IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, ResumableReader, SplitEnumerator
+from segreader.ranges import OffsetRange
 from segreader.testing.records import FIRST_TIMESTAMP_MS
 
 WHOLE = Position(
@@ -213,12 +215,58 @@ def test_what_holds_credentials_does_not_travel(log: GrowingLog) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"split_bytes": 0}, {"on_gap": "x"}, {"columns": ("nothing",)}, {"offsets": "x"}, {"isolation_level": "x"}],
+    ("wrong", "said"),
+    [
+        ({"split_bytes": 0}, "split_bytes must be positive"),
+        ({"threads": 0}, "threads must be positive"),
+        ({"threads": True}, "threads is a number; found True"),
+        ({"on_gap": "x"}, "unknown on_gap"),
+        ({"columns": ("nothing",)}, "unknown column"),
+        ({"offsets": "x"}, "not a range of offsets"),
+        ({"offsets": (True, 5)}, "not a range of offsets"),
+        ({"offsets": OffsetRange(True, 5)}, "not a range of offsets"),
+        ({"isolation_level": "x"}, "unknown isolation level"),
+        ({"kernel": "x"}, "unknown kernel; found x"),
+        ({"kernel": 5}, "kernel is text; found int"),
+        ({"layout": "aivn"}, "unknown layout.*Did you mean 'aiven'"),
+        ({"layout": "pattern:("}, "pattern"),
+        ({"layout": 5}, "layout is text; found int"),
+        ({"segments_from": 5}, "segments_from is text; found int"),
+        ({"topic": 5}, "topic is text; found int"),
+        ({"topic": b"multi"}, "topic is text; found bytes"),
+        ({"topic_id": 5}, "topic_id is text; found int"),
+        ({"location": None}, "location is a path or a URL; found NoneType"),
+        ({"location": ""}, "location is a path or a URL; found an empty text"),
+        ({"location": b"s3://key:secret@bucket"}, "location is a path or a URL; found bytes"),
+        ({"metadata": 5}, "metadata is a path or a URL; found int"),
+        ({"partitions": []}, "no partition is named"),
+        ({"partitions": "1"}, "partitions are numbers; found '1'"),
+        ({"partitions": True}, "partitions are numbers; found True"),
+        ({"partitions": -1}, "not the number of a partition; found -1"),
+    ],
 )
-def test_a_query_refuses_unknown_values_when_it_is_made(wrong: dict[str, object]) -> None:
-    with pytest.raises(OptionError):
-        LoadQuery(location="/data", **wrong)  # type: ignore[arg-type]
+def test_a_query_refuses_wrong_values_when_it_is_made(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said) as caught:
+        LoadQuery(**{"location": "/data"} | wrong)
+    assert "secret" not in str(caught.value)
+
+
+def test_numbers_of_numpy_become_ints_in_a_query() -> None:
+    made = LoadQuery(
+        location="/data",
+        partitions=np.int64(1),  # type: ignore[arg-type]
+        offsets=(np.int64(0), np.int64(5)),  # type: ignore[arg-type]
+        since=np.int64(7),  # type: ignore[arg-type]
+        batch_rows=np.int32(3),  # type: ignore[arg-type]
+        threads=np.int64(2),  # type: ignore[arg-type]
+        read_ahead_bytes=np.int64(1 << 20),  # type: ignore[arg-type]
+    )
+    assert LoadQuery.from_json(made.to_json()) == made
+    numbers = (*(made.partitions or ()), made.since, made.batch_rows, made.threads, made.read_ahead_bytes)
+    assert [type(one) for one in numbers] == [int] * 5
+
+
+def test_a_query_names_no_broker() -> None:
     with pytest.raises(OptionError, match="not brokers"):
         LoadQuery(location="kafka://broker:9092")
 
