@@ -95,12 +95,12 @@ def check_epochs(found: Findings, segment: Segment, checkpoint: LeaderEpochs, ba
 
 
 def epoch_spans(batches: Sequence[Batch]) -> tuple[EpochSpan, ...]:
-    """The leader epochs of some batches of one log, in their order; none if they fall."""
+    """The leader epochs of some batches of one log, in their order; none if they fall, or their offsets do."""
     spans: list[EpochSpan] = []
     for batch in sorted(batches, key=lambda batch: batch.position):
         if batch.magic < 2 or batch.leader_epoch < 0:
             continue
-        if spans and batch.leader_epoch < spans[-1].epoch:
+        if spans and (batch.leader_epoch < spans[-1].epoch or batch.base_offset < spans[-1].first_offset):
             return ()
         first = batch.base_offset
         if spans and batch.leader_epoch == spans[-1].epoch:

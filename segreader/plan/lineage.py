@@ -206,7 +206,7 @@ def epochs_of_batches(
         if lineage is not None and was_of_lineage and is_of_lineage:
             _append(entries, clip(lineage, at, span.first_offset))
         else:
-            _append(entries, [LeaderEpoch(span.epoch, span.first_offset if entries else base_offset)])
+            _append(entries, [LeaderEpoch(span.epoch, max(span.first_offset, base_offset) if entries else base_offset)])
         at = span.last_offset
         is_of_lineage = lineage is not None and lineage.epoch_for(at) == span.epoch
     if lineage is not None and entries and is_of_lineage and at < last_offset:

@@ -343,7 +343,7 @@ def _reaching(
 def read_epochs(
     store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT
 ) -> tuple[EpochSpan, ...] | None:
-    """The leader epochs of a segment's batches; ``None`` if they do not rise, or damage hides them.
+    """The leader epochs of a segment's batches; ``None`` if they or their offsets fall, or damage hides them.
 
     Epochs do not fall in a log: where the first and the last batch bear the same one, nothing between them is read.
     Nor is it where neither bears one: their formats are too old.
@@ -360,6 +360,8 @@ def read_epochs(
             epoch = first[0].epoch
             return (EpochSpan(epoch, first[0].first_offset, last[0].last_offset),) if epoch >= 0 else ()
         for span in (_span(batch, segment) for batch in iter_batches(store, segment, 0, max_batch_bytes)):
+            if spans and span.epoch >= 0 and span.first_offset < spans[-1].first_offset:
+                return None
             if spans and span.epoch == spans[-1].epoch:
                 spans[-1] = EpochSpan(span.epoch, spans[-1].first_offset, span.last_offset)
             elif spans and 0 <= span.epoch < spans[-1].epoch:

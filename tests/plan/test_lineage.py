@@ -227,6 +227,11 @@ def test_epochs_of_batches_fill_what_the_cleaner_removed_by_the_lineage() -> Non
     assert epochs_of_batches([], 10, 9, lineage) == LeaderEpochs()
 
 
+def test_epochs_of_batches_below_a_segments_name_begin_with_the_segment() -> None:
+    spans = [EpochSpan(2, 5, 9), EpochSpan(4, 10, 20)]
+    assert epochs_of_batches(spans, 17, 20, None) == epochs(e2=17, e4=17)
+
+
 def test_a_lineage_without_entries_decides_nothing() -> None:
     log = resolve(PARTITION, [S1, S3], LeaderEpochs())
     assert (parts(log), log.lineage) == ([("S1", 0, 50), ("S3", 50, 120)], None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from planted import TOPIC, TOPIC_ID, Planted, sound_log
 
+import segreader
+from segreader.errors import SegreaderError
 from segreader.stored.source import Catalog
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, write_files
@@ -152,6 +155,32 @@ def test_a_checkpoint_that_cannot_be_read(planted: Planted, data: bytes) -> None
     planted.put(1, "leader_epoch_checkpoint", data)
 
     assert planted.codes_of_both() == {"bad-leader-epochs"}
+
+
+@pytest.mark.parametrize("bit", [0, 12, 63])
+@pytest.mark.parametrize("batch", [0, 1, 2])
+@pytest.mark.parametrize("checkpoint", ["whole", "empty", "missing"])
+def test_a_base_offset_that_lies_makes_no_lineage_of_what_batches_bear(
+    tmp_path: Path, checkpoint: str, batch: int, bit: int
+) -> None:
+    segment = SegmentBuilder(17, leader_epoch=2, index_interval_bytes=1).batch([b"0"]).batch([b"1"])
+    segment.new_leader(4).batch([b"2"]).batch([b"3"])
+    planted = Planted(tmp_path, [segment, segment.roll().batch([b"4"])])
+    data, at = planted.data(0, "log"), segment.batch_positions[batch]
+    data[at + 7 - bit // 8] ^= 1 << bit % 8
+    planted.put(0, "log", data)
+    if checkpoint == "empty":
+        planted.put(0, "leader_epoch_checkpoint", b"")
+    elif checkpoint == "missing":
+        planted.remove(0, "leader_epoch_checkpoint")
+
+    shallow, deep = planted.codes(), planted.codes(deep=True)
+
+    assert deep - {"bad-leader-epochs", "missing-leader-epochs"}
+    assert shallow or checkpoint == "whole"
+    source = segreader.scan(tmp_path)
+    with suppress(SegreaderError):  # nothing else may come of it
+        assert [record.offset for record in source.records()] == [17, 18, 19, 20, 21]
 
 
 def test_a_checkpoint_that_is_empty_though_batches_have_epochs(planted: Planted) -> None:
