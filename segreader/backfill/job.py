@@ -23,6 +23,7 @@ from segreader.backfill.job_plan import (
     read_plan,
     reads_otherwise,
     require_free,
+    require_last,
     require_no_table,
     require_readable_together,
     require_same,
@@ -161,6 +162,7 @@ class Job:
         if not plan.splits:
             return Round(plan, target, self.destination, {}, has_nothing=True)
         require_readable_together(last, plan, target.url(""))
+        require_last(target, last)
         target.delete([SUCCESS])
         return self._put(target, plan)
 

@@ -801,6 +801,29 @@ def require_no_table(plan: JobPlan, source: str) -> None:
         )
 
 
+def require_last(target: TargetStore, plan: JobPlan) -> None:
+    """Refuse to add to a target of files whose last plan is lost: the next round would have its records again.
+
+    Args:
+        plan: the last one that is there.
+
+    Raises:
+        OptionError: there are files behind its end; it names one.
+    """
+    ends = plan.end.offsets
+    for name in (info.name for info in target.list()):
+        if (split := split_of_file(name)) is not None:
+            topic, partition, start, _ = split.rsplit("-", 3)
+            if int(start) >= ends.get(topic, {}).get(partition, 0):
+                raise OptionError(
+                    "the target has files of a round whose plan is lost",
+                    source=target.url(""),
+                    found=name,
+                    expected=f"no offsets of {topic}-{partition} behind {ends.get(topic, {}).get(partition, 0)}",
+                    hint="Restore _job and the manifests, or choose another target",
+                )
+
+
 def require_unplanned(target: TargetStore) -> None:
     """Refuse a target that has the output of a job but not its plan: nothing says which records these are.
 

@@ -304,3 +304,20 @@ def test_a_run_that_another_one_with_other_sizes_was_ahead_of_goes_on_behind_it(
     monkeypatch.setattr(job_module, "make_plan", after_another)
     assert run(bucket, target, "--continue") == 0
     assert target.keys() == wanted(bucket)
+
+
+@pytest.mark.parametrize("lost", [("_job/plan-000002.json",), ("_job/plan-000002.json", "_manifest-000002.json")])
+def test_records_of_a_round_whose_plan_is_lost_are_not_written_again(
+    bucket: GrowingBucket, files: Target, lost: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        bucket.upload()
+        assert run(bucket, files, "--continue") == 0
+    before = files.keys()
+    for name in lost:
+        (files.files / name).unlink()
+    bucket.upload()
+
+    assert run(bucket, files, "--continue") == 2
+    assert "files of a round whose plan is lost" in capsys.readouterr().err
+    assert files.keys() == before
