@@ -25,6 +25,7 @@ from segreader.catalog.layouts.base import (
     Layout,
     PartitionFiles,
     PartitionPlace,
+    parse_partition,
 )
 from segreader.errors import (
     AmbiguousTopicError,
@@ -571,10 +572,10 @@ def find_sets_without_log(
 
 def _partition(stem: str, topic: str | None, partition: int | None) -> TopicIdPartition:
     directory = stem.rpartition("/")[0].rpartition("/")[2]
-    if match := REMOTE_DIRECTORY.fullmatch(directory):
-        return TopicIdPartition(match["topic"], int(match["partition"]), match["topic_id"])
-    if match := LOG_DIRECTORY.fullmatch(directory):
-        return TopicIdPartition(match["topic"], int(match["partition"]))
+    for named in (REMOTE_DIRECTORY, LOG_DIRECTORY):
+        match = named.fullmatch(directory)
+        if match and (number := parse_partition(match["partition"])) is not None:
+            return TopicIdPartition(match["topic"], number, match.groupdict().get("topic_id"))
     return TopicIdPartition(topic or UNKNOWN_TOPIC, partition or 0)
 
 

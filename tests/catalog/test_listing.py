@@ -86,6 +86,20 @@ def test_a_set_without_its_log_is_incomplete_and_a_file_of_nobody_is_foreign(tmp
     assert [name.rpartition("/")[2] for name in log.foreign] == ["notes.txt"]
 
 
+@pytest.mark.parametrize("number", [1 << 31, 1 << 32, 9_999_999_999])
+def test_a_number_that_no_partition_can_have_names_no_partition(number: int, tmp_path: Path) -> None:
+    write_local_tiered(tmp_path, "orders", two_segments(), partition=(1 << 31) - 1)
+    write_local_tiered(tmp_path, "orders", two_segments(), partition=number)
+    write_broker_log(tmp_path, "local", two_segments(), partition=number)
+    store = LocalStore(tmp_path)
+
+    assert [str(log.partition) for log in list_partitions(store)] == ["orders-2147483647"]
+    with pytest.raises(UnknownLayoutError, match="no segments here"):
+        list_partitions(store, "local")
+    found = find_listed_segments(store, topic="mine", partition=2)
+    assert {str(segment.partition) for segment in found} == {"orders-2147483647", "mine-2"}
+
+
 def test_an_empty_place_is_named_as_one(tmp_path: Path) -> None:
     with pytest.raises(UnknownLayoutError, match="no files"):
         list_partitions(LocalStore(tmp_path))

@@ -6,7 +6,6 @@ Source: ``RemoteTopicPartitionDirectory``, ``RemoteLogSegmentFileset`` (4.0).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from segreader.catalog.layouts.base import (
@@ -38,10 +37,6 @@ class LocalTieredLayout(Layout):
 
     name = NAME
     names = Names(REMOTE_PARTITION_PATH, REMOTE_FILE)
-
-    def partition(self, match: re.Match[str]) -> TopicIdPartition | None:
-        """Of any number that a name can have."""
-        return TopicIdPartition(match["topic"], int(match["partition"]), match["topic_id"])
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """The sets of files of one partition; those without a log, an index or a checkpoint are incomplete."""

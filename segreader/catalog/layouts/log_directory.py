@@ -35,10 +35,6 @@ class LogDirectoryLayout(Layout):
     name = NAME
     names = Names(PARTITION_PATH, re.compile(r"\d{20}\.log"))
 
-    def partition(self, match: re.Match[str]) -> TopicIdPartition | None:
-        """Of any number that a name can have."""
-        return TopicIdPartition(match["topic"], int(match["partition"]))
-
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """The segments of one partition."""
         (prefix,) = place.prefixes

@@ -26,6 +26,7 @@ from segreader.catalog.layouts.base import (
     PartitionFiles,
     PartitionPlace,
     last_directory,
+    parse_partition,
 )
 from segreader.catalog.layouts.redpanda.files import FILE, MAX_TERM, RedpandaFiles, RedpandaSegment, SegmentName
 from segreader.catalog.layouts.redpanda.manifest import (
@@ -71,8 +72,10 @@ class RedpandaLayout(Layout):
     names = Names(PARTITION_PATH, re.compile("|".join(map(re.escape, _MANIFESTS))), _OF_BUCKET)
     plain_files = FILE
 
-    def partition(self, match: re.Match[str]) -> TopicIdPartition:
+    def partition(self, match: re.Match[str]) -> TopicIdPartition | None:
         """The partition whose manifests are in this directory."""
+        if parse_partition(match["partition"], is_padded=True) is None:
+            return None
         place = PartitionDirectory.of(match)
         return TopicIdPartition(place.topic, place.partition, place.topic_id)
 

@@ -219,6 +219,7 @@ def test_the_partition_of_a_directory_is_told_by_its_path() -> None:
 
     assert LAYOUT.partition_of(path) == TopicIdPartition("orders", 3, f"{UUID}_8")
     assert LAYOUT.partition_of("x/orders-3/") is None
+    assert LAYOUT.partition_of(path.replace("/3_", "/2147483648_")) is None
 
 
 def test_a_directory_without_a_manifest_is_no_place() -> None:
