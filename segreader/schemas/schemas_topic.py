@@ -62,10 +62,10 @@ def topic(
 class SchemasTopic:
     """Where the topic is, as ``topic`` says."""
 
-    location: str | None
+    location: str | None = field(repr=False)
     topic: str
     storage_options: Mapping[str, object] = field(repr=False)
-    bootstrap_servers: str | None
+    bootstrap_servers: str | None = field(repr=False)
     broker_options: Mapping[str, object] = field(repr=False)
     subjects: tuple[str, ...] | None
     framing: Framing

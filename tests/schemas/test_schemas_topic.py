@@ -135,3 +135,12 @@ def test_its_secrets_are_not_shown() -> None:
     )
     assert leaks(repr(source)) == []
     assert "kafka://b1:9092" in repr(source)
+
+
+@pytest.mark.parametrize("where", [{"bootstrap_servers": "user:canary@host:1"}, {"location": "s3://user:canary@b/p"}])
+def test_what_names_a_password_is_not_shown(where: dict[str, str]) -> None:
+    source = topic(**where)
+    assert "canary" not in repr(source)
+    with pytest.raises(OptionError) as raised:
+        source.learn("orders")
+    assert "canary" not in str(raised.value)
