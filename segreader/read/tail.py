@@ -21,6 +21,8 @@ def last_offsets(
     count: int,
     *,
     is_filtered: bool = False,
+    surely: int | None = None,
+    on_damage: Callable[[FormatError], object] | None = None,
 ) -> list[int]:
     """The offsets of the last records; fewer than ``count`` if there are no more.
 
@@ -33,21 +35,38 @@ def last_offsets(
         wanted: the offsets to look at; they have an end.
         count: how many records.
         is_filtered: whether ``read`` leaves out records by what they hold.
+        surely: the first stretch reaches to before this offset, if damage hides where the records end.
+        on_damage: told of damage behind the records that were found.
+
+    Raises:
+        FormatError: there is damage, fewer were found, and nobody is told.
     """
     found: list[int] = []
-    low = wanted.start if wanted.stop is None else wanted.stop
+    kept: deque[int] = deque()
+    damage: FormatError | None = None
+    high = wanted.start if wanted.stop is None else wanted.stop
+    low = high if surely is None else min(high, surely)
     width = max(count, _FEW) if is_filtered else count
-    while low > wanted.start and len(found) < count:
-        high, low = low, max(wanted.start, low - width)
-        kept: deque[int] = deque(maxlen=count - len(found))
+    is_more = high > wanted.start
+    while is_more and len(kept) + len(found) < count:
+        low, damage = max(wanted.start, low - width), None
+        kept = deque(maxlen=count - len(found))
         try:
             for batch in read(OffsetRange(low, high)):
                 offsets = batch.column("offset")
                 kept.extend(offsets.slice(max(0, len(offsets) - count)).to_pylist())
-        except FormatError:
-            pass  # who reads the records meets it again, after those before it
-        found = [*kept, *found]
+        except FormatError as error:
+            damage = error
+        else:
+            found, high = [*kept, *found], low
+            kept.clear()
         width *= 2
+        is_more = low > wanted.start
+    found = [*kept, *found]
+    if damage is not None and on_damage is not None:
+        on_damage(damage)
+    elif damage is not None and len(found) < count:
+        raise damage
     return found
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from corpus import Case, cases, normal
+from corpus import CORPUS, Case, cases, normal
 from fake_cluster import FakeCluster, of_corpus
 from sample import at_edges
 
 import segreader
-from segreader.errors import CorruptBatchError, OptionError
+from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, OptionError, TruncatedError
 from segreader.isolation import IsolationLevel
 from segreader.live.scan import LiveScan
 from segreader.plan.request import ReadOptions, RecordFilter, Request
@@ -123,6 +124,48 @@ def test_damage_at_the_end_is_raised_behind_the_records_before_it(tmp_path: Path
     assert [r.value for r in segreader.scan(tmp_path, last=2, on_corrupt="skip").records()] == [b"a", b"b"]
 
 
+def copy_of(topic: str, directory: Path) -> None:
+    """A topic of the corpus, to be damaged."""
+    (log,) = (CORPUS / "k39" / "remote" / "kafka-tiered-storage").glob(f"{topic}-0-*")
+    shutil.copytree(log, directory / log.name)
+
+
+def test_damage_that_hides_all_of_the_last_records_is_raised(tmp_path: Path) -> None:
+    copy_of("txn-span", tmp_path)
+    index = max(tmp_path.rglob("*.txnindex"))
+    index.write_bytes(index.read_bytes() + b"x")
+    for count in (1, 9, 1000):
+        with pytest.raises(CorruptIndexError, match="ends inside a row"):
+            segreader.scan(tmp_path, topic="txn-span", last=count).to_arrow()
+    assert segreader.scan(tmp_path, topic="txn-span", last=9, on_corrupt="skip").to_arrow().num_rows == 9
+
+
+def test_an_index_that_leads_to_other_offsets_gives_no_more_records_than_asked_for(tmp_path: Path) -> None:
+    copy_of("epochs-txn", tmp_path)
+    index = next(tmp_path.rglob("00000000000000000014-*.index"))
+    rows = bytearray(index.read_bytes())
+    assert int.from_bytes(rows[24:28]) == 37
+    rows[24:28] = (36).to_bytes(4)
+    index.write_bytes(rows)
+    for count in (1, 3):
+        with pytest.raises(CorruptIndexError, match="say other offsets"):
+            segreader.scan(tmp_path, topic="epochs-txn", last=count).to_arrow()
+
+
+@pytest.mark.parametrize("cut", [12, 61, 100])
+def test_the_last_records_are_those_before_a_log_that_ends_inside_its_first_batch(tmp_path: Path, cut: int) -> None:
+    first = SegmentBuilder().batch([b"a"]).batch([b"b"]).batch([b"c"])
+    write_local_tiered(tmp_path, "orders", [first, first.roll().batch([b"d" * 100]).batch([b"e"])])
+    log = max(tmp_path.rglob("*.log"), key=lambda path: path.name)
+    log.write_bytes(log.read_bytes()[:cut])
+    for count, expected in ((1, [b"c"]), (2, [b"b", b"c"]), (60, [b"a", b"b", b"c"])):
+        given = []
+        with pytest.raises(TruncatedError):
+            for record in segreader.scan(tmp_path, last=count).records():
+                given.append(record.value)
+        assert given == expected
+
+
 def test_of_a_long_topic_only_the_last_segments_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     payload, segments = bytes(range(250)) * 4, []
     segment = SegmentBuilder(index_interval_bytes=4096)
@@ -209,6 +252,27 @@ def test_stretches_double_and_are_read_once() -> None:
     assert last_offsets(read, OffsetRange(0, 1000), 5) == there
     assert asked[-1][0] == 0
     assert sum(stop - start for start, stop in asked) == 1000
+
+
+def test_a_damaged_stretch_is_read_again_with_the_one_before_it() -> None:
+    asked: list[tuple[int, int]] = []
+    told: list[FormatError] = []
+
+    def read(offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        assert offsets.stop is not None
+        asked.append((offsets.start, offsets.stop))
+        yield pa.record_batch({"offset": list(range(offsets.start, min(offsets.stop, 95)))})
+        if offsets.stop > 95:
+            raise FormatError("damaged")
+
+    assert last_offsets(read, OffsetRange(0, 100), 2, on_damage=told.append) == [93, 94]
+    assert asked == [(98, 100), (94, 100), (86, 100)]
+    assert len(told) == 1
+    assert last_offsets(read, OffsetRange(0, 100), 2) == [93, 94]
+    with pytest.raises(FormatError, match="damaged"):
+        last_offsets(read, OffsetRange(94, 100), 2)
+    assert last_offsets(read, OffsetRange(94, 1000), 1, surely=95, on_damage=told.append) == [94]
+    assert asked[-1] == (94, 1000)
 
 
 def test_ranges_hold_what_lies_together() -> None:
