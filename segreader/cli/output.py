@@ -223,7 +223,7 @@ def write_json_rows(rows: Iterable[Row], form: str) -> None:
     with json_rows(stdout(), form) as write:
         end = JSON_ENDS[form]
         for row in rows:
-            write(json_line(row).encode() + end)
+            write(json_line(row).encode(errors="backslashreplace") + end)  # a name of a file may be no text
 
 
 def print_rows(rows: Iterable[_Row], form: str, print_table: Callable[[list[_Row]], None]) -> None:

@@ -125,6 +125,18 @@ def test_only_what_is_asked_for_is_verified(run: Any, damaged: Planted) -> None:
     assert run(damaged.root, f"{TOPIC}/0")[0] == ExitCode.FINDINGS
 
 
+@pytest.mark.parametrize("form", ["json", "ndjson"])
+def test_a_name_that_is_not_utf_8_is_escaped(form: str, run: Any, tmp_path: Path) -> None:
+    planted = Planted(tmp_path)
+    name = f"{next(iter(planted.files)).rpartition('/')[0]}/x\udcff"
+    write_files(tmp_path, planted.files | {name: b""})
+
+    code, out, _ = run(tmp_path, "--all", "-o", form)
+    found, _ = json.loads(out) if form == "json" else map(json.loads, out.splitlines())
+    assert code == ExitCode.FINDINGS
+    assert found["object"] == f"{tmp_path}/{name}"
+
+
 def test_a_partition_that_is_not_there_has_exit_code_3(run: Any, damaged: Planted) -> None:
     assert run(damaged.root, f"{TOPIC}/7")[0] == ExitCode.NOT_FOUND
 
