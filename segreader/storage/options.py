@@ -255,8 +255,6 @@ def canonical_name(name: str) -> str:
     Raises:
         OptionError: there is no such option, with the nearest that there is.
     """
-    if not isinstance(name, str):
-        raise OptionError("names of storage options are text", found=type(name).__name__)
     found = NAMES.get(name.strip().lower().replace("-", "_"))
     if found is None:
         near = difflib.get_close_matches(name[:_LONGEST_NAME].lower(), NAMES, 1)
@@ -283,8 +281,7 @@ def parse_values(given: Mapping[str, object], kind: Kind | None = None) -> dict[
     Raises:
         OptionError: it is no mapping; a name is unknown, given twice, or of another kind of store; or a value is none.
     """
-    if not isinstance(given, Mapping):
-        raise OptionError("storage options are a mapping", found=type(given).__name__, expected="{name: value}")
+    _require_options(given)
     values: dict[str, Any] = {}
     for spelling, value in _flat(given):
         name = canonical_name(spelling)
@@ -300,6 +297,14 @@ def parse_values(given: Mapping[str, object], kind: Kind | None = None) -> dict[
             raise OptionError(f"the storage option {name} is given twice, with two values")
         values[name] = parsed
     return values
+
+
+def _require_options(given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise OptionError("storage options are a mapping", found=type(given).__name__, expected="{name: value}")
+    for name in given:
+        if not isinstance(name, str):
+            raise OptionError("names of storage options are text", found=type(name).__name__)
 
 
 def _flat(given: Mapping[str, object]) -> Iterable[tuple[str, object]]:
@@ -435,7 +440,12 @@ def parse_storage_options(texts: Iterable[str], environ: Mapping[str, str] | Non
 
 
 def revealed(given: Mapping[str, object]) -> dict[str, object]:
-    """The same options with secrets as text, for a filesystem whose options are not known here."""
+    """The same options with secrets as text, for a filesystem whose options are not known here.
+
+    Raises:
+        OptionError: they are no mapping, or a name is no text.
+    """
+    _require_options(given)
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in given.items()}
 
 
