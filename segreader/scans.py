@@ -35,6 +35,8 @@ from segreader.plan.request import (
     parse_on_gap,
     parse_partitions,
     parse_time_range,
+    path_of,
+    require_text,
     split_columns,
 )
 from segreader.plan.split import ReadPlan, join_plans
@@ -636,14 +638,17 @@ def scan(
         order=Order.parse(order),
         where=None if sought is None and contained is None else RecordFilter(sought, contained),
     )
-    catalog = Catalog(
-        layout=layout,
-        rsm_config=rsm_config,
-        metadata=metadata,
-        segments_from=segments_from,
-        log_directory=log_directory,
-        leader_epochs=leader_epochs,
-    )
+    require_text("layout", layout)
+    beside = {
+        "rsm_config": rsm_config,
+        "metadata": metadata,
+        "log_directory": log_directory,
+        "leader_epochs": leader_epochs,
+    }
+    for name, path in beside.items():
+        if path is not None:
+            path_of(name, path)
+    catalog = Catalog(layout=layout, segments_from=segments_from, **beside)
     times, wanted = parse_time_range(since, until), parse_partitions(partitions)
     request = Request(
         topic=topic,

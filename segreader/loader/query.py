@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +24,7 @@ from segreader.plan.request import (
     parse_on_gap,
     parse_partitions,
     parse_time_range,
+    path_of,
     require_text,
 )
 from segreader.ranges import OffsetRange
@@ -100,7 +100,7 @@ class LoadQuery:
     def __post_init__(self) -> None:
         for name in _PATHS:
             if name == "location" or getattr(self, name) is not None:
-                self._set(name, _path(name, getattr(self, name)))
+                self._set(name, path_of(name, getattr(self, name)))
         for name in _TEXTS:
             require_text(name, getattr(self, name))
         refuse_credentials({name: getattr(self, name) for name in _PATHS})
@@ -209,13 +209,6 @@ class LoadQuery:
             raise
         except (TypeError, ValueError, LookupError) as error:
             raise saved.wrong(error) from error
-
-
-def _path(name: str, given: object) -> str:
-    path = os.fspath(given) if isinstance(given, os.PathLike) else given
-    if not isinstance(path, str) or not path:
-        raise OptionError(f"{name} is a path or a URL", found="an empty text" if path == "" else type(given).__name__)
-    return path
 
 
 _NUMBERS = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes", "threads", "read_ahead_bytes")

@@ -47,6 +47,18 @@ def require_text(name: str, given: object) -> None:
         raise OptionError(f"{name} is text", found=type(given).__name__)
 
 
+def path_of(name: str, given: object) -> str:
+    """A path or a URL as text.
+
+    Raises:
+        OptionError: it is neither, or empty.
+    """
+    path = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(path, str) or not path:
+        raise OptionError(f"{name} is a path or a URL", found="an empty text" if path == "" else type(given).__name__)
+    return path
+
+
 class Policy(StrEnum):
     """What to do at damage, at a gap, or where a segment vanished: raise, or continue without it."""
 
@@ -511,6 +523,8 @@ class ReadOptions:
             raise OptionError("a column is named twice", found=", ".join(self.columns))
         if {"timestamp", "timestamp_ms"} <= set(self.columns):
             raise OptionError("timestamp and timestamp_ms are two forms of one column", hint="Ask for one of them")
+        if not isinstance(self.check_crcs, bool):
+            raise OptionError("check_crcs is True or False", found=repr(self.check_crcs)[:80])
         for name in _POLICIES:
             object.__setattr__(self, name, Policy.parse(name, getattr(self, name)))
         object.__setattr__(self, "order", Order.parse(self.order))

@@ -226,6 +226,7 @@ def test_what_holds_credentials_does_not_travel(log: GrowingLog) -> None:
         ({"offsets": (True, 5)}, "not a range of offsets"),
         ({"offsets": OffsetRange(True, 5)}, "not a range of offsets"),
         ({"isolation_level": "x"}, "unknown isolation level"),
+        ({"check_crcs": np.bool_(True)}, "check_crcs is True or False; found np.True_"),
         ({"kernel": "x"}, "unknown kernel; found x"),
         ({"kernel": 5}, "kernel is text; found int"),
         ({"layout": "aivn"}, "unknown layout.*Did you mean 'aiven'"),
