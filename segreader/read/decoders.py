@@ -105,7 +105,11 @@ def decoder_of(options: ReadOptions) -> Callable[[RowDecoder], Decoder] | None:
 
 def counter_of(options: ReadOptions) -> Callable[[RowDecoder], Decoder] | None:
     """What gives the rows of these columns if only their number matters; ``None``: records must be decoded."""
-    return CountDecoder if _COUNTED_COLUMNS.issuperset(options.columns) and options.where is None else None
+    return (
+        CountDecoder
+        if _COUNTED_COLUMNS.issuperset(options.columns) and options.on_corrupt is Policy.FAIL and options.where is None
+        else None
+    )
 
 
 class RowDecoder:

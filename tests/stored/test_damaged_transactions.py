@@ -76,3 +76,22 @@ def test_a_changed_transaction_index_gives_the_right_records_or_an_error(case: C
             assert seen == (expected if error is None else expected[: len(seen)]), (what, arguments)
             errors += error is not None
     assert errors
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("split_bytes", [1, 1 << 27])
+def test_skipping_damage_shows_no_aborted_record_whose_marker_is_behind_the_range(
+    tmp_path: Path, split_bytes: int, threads: int
+) -> None:
+    (case,) = (one for one in cases("tv1", remote=True) if one.topic == "epochs-txn")
+    asked: dict[str, Any] = {"topic": case.topic, "split_bytes": split_bytes, "threads": threads}
+    shutil.copytree(case.root / "remote", tmp_path / "b")
+    next((tmp_path / "b").rglob("epochs-txn-0-*/00000000000000000070-*.txnindex")).unlink()
+    for stop in range(43, 54, 2):
+        sound, _ = read(case.root / "remote", offsets=f"22:{stop}", **asked)
+        scan = segreader.scan(tmp_path / "b", offsets=f"22:{stop}", on_corrupt="skip", **asked)
+        given = [*map(normal, scan.records())]
+        assert given == sound[: len(given)]
+        assert [one.offset for one in given] == [one.offset for one in sound if one.offset < 42]
+        assert any("records from offset 42 on are left out" in note for note in scan.metrics.notes)
+        assert scan.metrics.doubts
