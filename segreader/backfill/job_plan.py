@@ -6,7 +6,7 @@ A run that finds a plan takes it, and lists nothing again: what was uploaded mea
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -767,13 +767,16 @@ def _shown(kind: pa.DataType) -> str:
     return "struct" if pa.types.is_struct(kind) else str(kind)
 
 
-def require_free(target: TargetStore) -> None:
+def require_free(target: TargetStore, *, beside: str | None = None) -> None:
     """Refuse a target that has anything that no job writes.
+
+    Args:
+        beside: the beginning of names that may be there.
 
     Raises:
         OptionError: it names what is there.
     """
-    foreign = list(islice((info.name for info in target.list() if not _is_ours(info.name)), _SHOWN))
+    foreign = list(islice((name for name in _names(target, beside) if not _is_ours(name)), _SHOWN))
     if foreign:
         raise OptionError(
             "the target holds something that this job did not write",
@@ -815,6 +818,8 @@ def require_last(target: TargetStore, plan: JobPlan) -> None:
         if (split := split_of_file(name)) is not None:
             topic, partition, start, _ = split.rsplit("-", 3)
             if int(start) >= ends.get(topic, {}).get(partition, 0):
+                if rounds_of(target)[-1] > plan.round:
+                    return  # another driver has begun it meanwhile
                 raise OptionError(
                     "the target has files of a round whose plan is lost",
                     source=target.url(""),
@@ -824,13 +829,16 @@ def require_last(target: TargetStore, plan: JobPlan) -> None:
                 )
 
 
-def require_unplanned(target: TargetStore) -> None:
+def require_unplanned(target: TargetStore, *, beside: str | None = None) -> None:
     """Refuse a target that has the output of a job but not its plan: nothing says which records these are.
+
+    Args:
+        beside: as of ``require_free``.
 
     Raises:
         OptionError: it names some of it.
     """
-    there = [info.name for info in islice(target.list(), _SHOWN)]
+    there = list(islice(_names(target, beside), _SHOWN))
     if there and read_plan(target) is None:  # another driver may have put one there meanwhile
         raise OptionError(
             "the target holds files of a backfill, but no plan: it is a part of another target, or has lost its plan",
@@ -838,6 +846,10 @@ def require_unplanned(target: TargetStore) -> None:
             found=", ".join(there),
             hint="Choose another target",
         )
+
+
+def _names(target: TargetStore, beside: str | None) -> Iterator[str]:
+    return (info.name for info in target.list() if beside is None or not info.name.startswith(beside))
 
 
 def _is_ours(name: str) -> bool:
