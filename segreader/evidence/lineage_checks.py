@@ -159,7 +159,7 @@ class Lineages:
                 for one, some in zip(live, spans, strict=True)
                 if some
             ]
-            lineage = assumed_lineage(borne, lineage)
+            lineage = assumed_lineage(borne if given is not None else [*live, *borne], lineage)
             live = [
                 replace(one, epochs=epochs_of_batches(some, one.base_offset, one.last_offset or 0, lineage))
                 if some

@@ -651,10 +651,17 @@ def _choose(
         name = segment.files.leader_epochs
         answer = read_checkpoint(store, name, segment.files.sizes.get(name)) if name is not None else Checkpoint()
         if answer.epochs:
-            return answer.epochs, False, []
+            lineage = assumed_lineage([*stated, *log.missing], answer.epochs)
+            if lineage is not answer.epochs:
+                above = ", ".join(str(one.epoch) for one in lineage if one.epoch > answer.epochs.entries[-1].epoch)
+                notes.append(
+                    f"{log.partition}: no leader-epoch checkpoint that can be read has the leader epochs {above}: the "
+                    "catalogue says where they begin"
+                )
+            return lineage, False, []
         if answer.note is not None:
             notes.append(answer.note)
-    return (assumed_lineage(stated), True, []) if stated else (None, False, [])
+    return (assumed_lineage([*stated, *log.missing]), True, []) if stated else (None, False, [])
 
 
 @dataclass(frozen=True, slots=True)

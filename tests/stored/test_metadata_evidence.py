@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+from corpus import case, normal
 from planted import FINISHED, Told
 
 import segreader
 from segreader.errors import CorruptIndexError, ObjectChangedError, SegmentGapError, TruncatedError
+from segreader.evidence.rules import Code
 from segreader.format.batch import check_common
-from segreader.stored.source import Catalog
+from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files
+from segreader.verify.verify import verify
 
 
 def scan_of(told: Told, **options: str) -> segreader.Scan:
@@ -134,3 +138,41 @@ def test_an_index_of_which_the_metadata_knows_nothing_is_noted(tmp_path: Path) -
     assert offsets(scan) == [0, 1]
     (note,) = scan.plan().notes
     assert "by the metadata topic there is no such index; read without it" in note
+
+
+DIVERGED = case("cluster", "diverged-mid")
+DIVERGED_BASES = (0, 15, 47)
+
+
+@pytest.mark.parametrize("bases", [(0,), (15,), (47,), (15, 47), DIVERGED_BASES], ids=str)
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_epochs_that_the_metadata_states_count_without_their_checkpoint(
+    tmp_path: Path, bases: tuple[int, ...], is_gone: bool
+) -> None:
+    (remote,) = DIVERGED.remote
+    shutil.copytree(remote, tmp_path / remote.name)
+    for base in bases:
+        (name,) = (tmp_path / remote.name).glob(f"{base:020d}-*.leader_epoch_checkpoint")
+        if is_gone:
+            name.unlink()
+        else:
+            name.write_bytes(b"")
+    metadata = DIVERGED.root / "metadata"
+
+    scan = segreader.scan(tmp_path, topic=DIVERGED.topic, metadata=metadata, isolation_level="read_uncommitted")
+    source = LocationSource(str(tmp_path), catalog=Catalog(metadata=metadata))
+    findings = list(verify(source, topic=DIVERGED.topic))
+
+    assert [normal(record) for record in scan.records()] == DIVERGED.truth()
+    assert any("has the leader epochs" in note for note in scan.plan().notes) == (
+        47 in bases and bases != DIVERGED_BASES
+    )
+    assert [one.offset for one in findings if one.code is Code.DIVERGED_OFFSETS] == [15, 47]
+
+
+def test_a_newest_segment_of_which_only_the_metadata_knows_is_a_gap(tmp_path: Path) -> None:
+    (remote,) = DIVERGED.remote
+    shutil.copytree(remote, tmp_path / remote.name, ignore=lambda _, names: [one for one in names if "047-" in one])
+
+    with pytest.raises(SegmentGapError, match="no segment with 47 to 63"):
+        segreader.scan(tmp_path, topic=DIVERGED.topic, metadata=DIVERGED.root / "metadata").plan()
