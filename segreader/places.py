@@ -311,7 +311,8 @@ def at_places(
                 "give the others by name, such as topic='orders'"
             )
         location = positional[0] if positional else given.get("location")
-        found = find_place(os.fspath(location)) if location is not None else None
+        text = os.fspath(location) if isinstance(location, str | os.PathLike) else None
+        found = find_place(text) if isinstance(text, str) else None
         if found is None:
             return function(*positional, **given)
         place, rest = found

@@ -638,6 +638,8 @@ def scan(
         order=Order.parse(order),
         where=None if sought is None and contained is None else RecordFilter(sought, contained),
     )
+    if location not in (None, ""):  # which have errors of their own
+        path_of("location", location)
     require_text("layout", layout)
     beside = {
         "rsm_config": rsm_config,

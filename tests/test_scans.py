@@ -624,3 +624,9 @@ def test_a_library_that_is_not_there_is_named_with_its_install(
     with pytest.raises(OptionError, match=f"{method} needs .*not installed") as refused:
         getattr(segreader.scan(tiered), method)()
     assert f"pip install {library}" in str(refused.value).replace("'", "")
+
+
+@pytest.mark.parametrize("location", [b"/tmp", ["/tmp"], 5])
+def test_a_location_that_is_no_path_is_told_by_its_type(location: Any) -> None:
+    with pytest.raises(OptionError, match=f"location is a path or a URL; found {type(location).__name__}"):
+        segreader.scan(location, topic="orders")
