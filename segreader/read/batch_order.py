@@ -168,6 +168,12 @@ class Jumps:
         )
 
 
+def most_offset(split: Split) -> int:
+    """The last offset that a batch of the split may end with, if it does not go on where the one before ends."""
+    largest = split.base_offset + LARGEST_RELATIVE_OFFSET
+    return largest if split.stop_of_part is None else min(largest, split.stop_of_part - 1)
+
+
 def beyond(split: Split, bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, str, str]]:
     """The row that jumps to where another segment takes over, or to where its own cannot reach, if there is one.
 
@@ -232,27 +238,47 @@ def of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, str, str]]:
     return wrong
 
 
-def out_of_order(bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, int]]:
+def out_of_order(
+    bases: Sequence[int],
+    lasts: Sequence[int],
+    before: int,
+    *,
+    most: int | None = None,
+    following: int | None = None,
+    is_doubted: bool = False,
+) -> list[tuple[int, int]]:
     """The rows whose offsets do not rise, each with the offset that it should be above.
 
-    Of two neighbours that contradict each other the one is wrong without which the order is right: a batch that
-    jumped ahead, or one that fell back. ``before`` is the last offset ahead of the first row.
+    Of two neighbours that contradict each other one jumped ahead or the other fell back. A batch that begins where the
+    one before it ends has not jumped; one that ends where the next begins has not fallen. Both are wrong where nothing
+    tells.
+
+    Args:
+        before: the last offset ahead of the first row.
+        most: no batch that jumped here may end above this offset.
+        following: where the batch behind the last row begins, if that is known.
+        is_doubted: the first row contradicts one that was wrong, and may be, too.
     """
-    if all(map(gt, bases, (before, *lasts))):
+    if not is_doubted and all(map(gt, bases, (before, *lasts))):
         return []
     wrong: list[tuple[int, int]] = []
     right: list[int] = []
-    for row, base in enumerate(bases):
-        while right and base <= lasts[right[-1]]:
-            floor = lasts[right[-2]] if len(right) > 1 else before
-            if base <= floor or any(index > right[-1] for index, _ in wrong):
-                break
-            wrong.append((right.pop(), floor))
-        floor = lasts[right[-1]] if right else before
-        if base > floor:
+    for row, (base, behind) in enumerate(zip(bases, (*bases[1:], following), strict=True)):
+        floor, goes_on = lasts[right[-1]] if right else before, behind == lasts[row] + 1
+        if base > floor and (row or goes_on or not is_doubted):
             right.append(row)
-        else:
+        elif base > floor or not right or right[-1] != row - 1:
             wrong.append((row, floor))
+        else:
+            below = lasts[right[-2]] if len(right) > 1 else before
+            if base <= below or bases[row - 1] == below + 1:
+                wrong.append((row, floor))
+                continue
+            wrong.append((right.pop(), below))
+            if goes_on or (most is not None and lasts[row - 1] > most):
+                right.append(row)
+            else:
+                wrong.append((row, below))
     return sorted(wrong)
 
 

@@ -37,6 +37,7 @@ from segreader.read.batch_order import (
     ends_early,
     goes_back,
     is_sound,
+    most_offset,
     of_other_epochs,
     out_of_order,
     range_ends_early,
@@ -210,6 +211,7 @@ class SplitReader:
         self.metrics = self._rows.metrics
         self.batch_positions: BatchPositions | None = None
         self._last_offset = -1  # of the batch before, in this log
+        self._is_doubted = False  # the next batch contradicts one that was left out
         self._log: str | None = None
         self._jumps = Jumps()
         self._noted_jumps: dict[TopicIdPartition, list[str] | None] = {}
@@ -325,6 +327,7 @@ class SplitReader:
             self._held.clear()
         if not goes_on or self._log != split.log:
             self._last_offset = split.base_offset - 1
+            self._is_doubted = False
             self._jumps = Jumps()
         self._log = split.log
         if split.isolation_level is not IsolationLevel.READ_COMMITTED or split.offsets.start == split.offsets.stop:
@@ -377,7 +380,7 @@ class SplitReader:
         if self._entered is not apart:
             self._enter(split)
             self._entered = apart
-        if not apart.is_sound or apart.first is None:
+        if not apart.is_sound or apart.first is None or self._is_doubted:
             return False
         base, last = apart.first
         if next_offset is not None and next_offset > split.offsets.start and base < next_offset:
@@ -578,8 +581,11 @@ class SplitReader:
         """
         if self._apart is not None and self._apart.first is None:
             self._apart.first = run.table[Table.BASE_OFFSET], run.table[Table.LAST_OFFSET]
-        if is_sound(split, run, summary, self._last_offset, after) and self._jumps.follow_sound(
-            split, summary, self._last_offset
+        is_doubted, self._is_doubted = self._is_doubted, False
+        if (
+            not is_doubted
+            and is_sound(split, run, summary, self._last_offset, after)
+            and self._jumps.follow_sound(split, summary, self._last_offset)
         ):
             self._last_offset = summary.last_offset
             return Deliverable(run.rows)
@@ -596,8 +602,17 @@ class SplitReader:
                 return Deliverable(0, late)
             self.metrics.doubt(late)
         behind = [] if after is None else [after]
-        for row, floor in out_of_order([*bases, *behind], [*lasts, *behind], self._last_offset):
+        ends_log = is_whole and split.is_last_of_segment and after is None
+        for row, floor in out_of_order(
+            [*bases, *behind],
+            [*lasts, *behind],
+            self._last_offset,
+            most=most_offset(split),
+            following=split.stop_of_part if ends_log else None,
+            is_doubted=is_doubted,
+        ):
             if row == run.rows:  # the one behind: it is judged when its own run comes
+                self._is_doubted = True
                 break
             start = table[row * TABLE_WIDTH + Table.POSITION]
             error = CorruptBatchError(

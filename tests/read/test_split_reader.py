@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 
@@ -18,9 +19,12 @@ from segreader.testing.directory import write_local_tiered
     [
         ([0, 5, 9], [4, 8, 9], []),
         ([0, 5, 9], [4, 8, 12], []),
-        ([0, 500, 9], [4, 503, 12], [(1, 4)]),  # jumped ahead
+        ([0, 500, 9, 13], [4, 503, 12, 13], [(1, 4)]),  # jumped ahead
+        ([0, 500, 9], [4, 503, 12], [(1, 4), (2, 4)]),  # or the last one fell back
+        ([0, 1, 21], [8, 12, 30], [(1, 8)]),  # fell back between the offsets of the one before
+        ([0, 20, 25, 50], [4, 28, 32, 52], [(1, 4), (2, 4)]),  # nothing tells, as where batches were removed
         ([0, 5, 1, 9], [4, 8, 2, 12], [(2, 8)]),  # fell back
-        ([500, 5], [504, 8], [(0, -1)]),
+        ([500, 5], [504, 8], [(0, -1), (1, -1)]),
         ([0, 500, 9, 13, 2], [4, 503, 12, 14, 3], [(1, 4), (4, 14)]),
     ],
 )
@@ -28,6 +32,14 @@ def test_the_batch_that_breaks_the_order_is_found(
     bases: list[int], lasts: list[int], wrong: list[tuple[int, int]]
 ) -> None:
     assert out_of_order(bases, lasts, -1) == wrong
+
+
+def test_what_is_known_of_the_log_tells_which_of_two_batches_is_wrong() -> None:
+    bases, lasts = [0, 500, 9], [4, 503, 12]
+    assert out_of_order(bases, lasts, -1, most=499) == [(1, 4)]
+    assert out_of_order(bases, lasts, -1, following=13) == [(1, 4)]
+    assert out_of_order([9, 13], [12, 13], 4, is_doubted=True) == []
+    assert out_of_order([9, 14], [12, 14], 4, is_doubted=True) == [(0, 4)]
 
 
 def segment(root: Path) -> tuple[SegmentBuilder, Path]:
@@ -50,6 +62,31 @@ def test_a_wrong_base_offset_is_neither_delivered_nor_swallowed(tmp_path: Path, 
     scan = segreader.scan(tmp_path, on_corrupt="skip")
     assert [r.offset for r in scan.records()] == [*range(1000, 1021), *range(1024, 1061)]
     assert [(hole.start, hole.stop) for hole in scan.metrics.holes] == [(at, built.batch_positions[8])]
+
+
+def test_no_flipped_bit_of_a_base_offset_moves_records_to_other_offsets(tmp_path: Path) -> None:
+    built = SegmentBuilder()
+    for size in (9, 12, 22, 1, 3):
+        built.batch([b"%d" % (built.next_offset + number) for number in range(size)])
+    file = next(write_local_tiered(tmp_path, "orders", [built, built.roll().batch([b"47"])]).glob("*0000-*.log"))
+    data = file.read_bytes()
+    bases = [int.from_bytes(data[at : at + 8]) for at in built.batch_positions]
+
+    def read(on_corrupt: str) -> list[int]:
+        given: list[int] = []
+        with contextlib.suppress(SegreaderError):
+            for record in segreader.scan(tmp_path, on_corrupt=on_corrupt).records():
+                assert record.value == b"%d" % record.offset
+                given.append(record.offset)
+        return given
+
+    for base, stop, at in zip(bases, (*bases[1:], 47), built.batch_positions, strict=True):
+        for bit in range(8):
+            file.write_bytes(data[: at + 7] + bytes([data[at + 7] ^ 1 << bit]) + data[at + 8 :])
+            assert read("fail") == list(range(base))
+            given = read("skip")
+            assert given[:base] == list(range(base))
+            assert set(given).isdisjoint(range(base, stop))
 
 
 @pytest.mark.parametrize("flips", [500, exhaustive(3000)])
