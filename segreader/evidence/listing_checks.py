@@ -15,7 +15,7 @@ from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMe
 from segreader.errors import SegreaderError, shown_count
 from segreader.evidence.findings import Findings
 from segreader.evidence.rules import Code
-from segreader.plan.lineage import ResolvedLog
+from segreader.plan.lineage import DropReason, ResolvedLog
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, StoreView
 
@@ -141,33 +141,52 @@ def check_incomplete(
     now_ms: int,
     *,
     is_finished: bool = False,
-) -> None:
-    """Note what is missing of one set.
+) -> bool:
+    """Note what is missing of one set; returns whether that explains a hole.
 
     Args:
-        segments: those that are whole enough to be read.
+        segments: those that are whole enough to be read, and are not given up themselves.
         now_ms: to tell an upload that is going on from one that was given up.
         is_finished: the metadata topic says that the upload has ended.
     """
     missing = ", ".join(one.missing)
     others = [segment for segment in segments if segment.segment_id != one.segment_id]
     if not is_finished:
-        if any(segment.base_offset == one.base_offset for segment in others):
+        if begins_with_another(one, segments):
             text = f"it lacks {missing}, and another set of files begins at offset {one.base_offset}, too"
             found.add(Code.ABANDONED_UPLOAD, one.name, text, offset=one.base_offset)
-            return
+            return False
         is_newest = all(segment.base_offset < one.base_offset for segment in others)
         if is_newest and _is_written_last(one.missing) and _is_recent(store, one.name, now_ms):
             text = f"it lacks {missing}, it is the newest, and was written less than an hour ago"
             found.add(Code.UNFINISHED_UPLOAD, one.name, text, offset=one.base_offset)
-            return
+            return True
         if "log" in one.missing and len(one.missing) > 2:
             text = f"it lacks {missing}: what is left belongs to no log"
             found.add(Code.ORPHAN_SIDE_FILE, one.name, text, offset=one.base_offset)
-            return
+            return False
     for kind in one.missing:
         code = _MISSING.get(kind, Code.MISSING_FILE)
         found.add(code, one.name, f"the segment at offset {one.base_offset} has no {kind}", offset=one.base_offset)
+    return True
+
+
+def begins_with_another(one: IncompleteSegment, segments: Sequence[Segment]) -> bool:
+    """Whether any of the segments begins at the offset of this set, and is not made of it."""
+    return any(other.base_offset == one.base_offset and other.segment_id != one.segment_id for other in segments)
+
+
+def not_given_up(offset: int, segments: Sequence[Segment], resolved: ResolvedLog) -> list[Segment]:
+    """The segments without those that begin at an offset and were given up, where nothing is in their place."""
+
+    def is_replaced(at: int) -> bool:
+        return any(part.start <= at < part.stop for part in resolved.parts)
+
+    dropped = (one for one in resolved.dropped if one.segment.base_offset == offset)
+    given_up = {
+        one.segment.files.log for one in dropped if one.reason is DropReason.DIVERGED and not is_replaced(one.start)
+    }
+    return [one for one in segments if one.files.log not in given_up]
 
 
 def incomplete_notes(store: ObjectStore, log: PartitionLog, resolved: ResolvedLog) -> list[str]:

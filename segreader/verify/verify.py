@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final, cast
 
 from segreader.catalog.layouts import log_directory
-from segreader.catalog.layouts.base import Layout, PartitionPlace
+from segreader.catalog.layouts.base import IncompleteSegment, Layout, PartitionPlace
 from segreader.catalog.listing import NEWEST, PartitionLog, Wanted, find_all, find_places, missing_error, read_place
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import (
@@ -31,11 +31,13 @@ from segreader.evidence.lineage_checks import Lineages, SegmentFacts, check_line
 from segreader.evidence.listing_checks import (
     MetadataAudit,
     NoticingStore,
+    begins_with_another,
     check_incomplete,
     check_listing,
     check_partitions,
     check_places,
     incomplete_offsets,
+    not_given_up,
 )
 from segreader.evidence.log_checks import check_base_offset, why_not_emptied
 from segreader.evidence.rules import Code
@@ -201,13 +203,17 @@ class _PartitionVerifier:
         check_listing(found, log, self._place, store)
         known = {*readable.hidden, *incomplete_offsets(log)}
         of_metadata: MetadataAudit | None = None
+        undecided: list[IncompleteSegment] = []
         if self._metadata is not None:
             of_metadata = MetadataAudit(found, self._metadata, log, self._place)
             of_metadata.check(store, self._now_ms)
             known |= of_metadata.missing_offsets
         elif not self._is_local:  # of a log directory, the listing's check names every side file
             for one in log.incomplete:
-                check_incomplete(found, one, log.segments, store, self._now_ms)
+                if begins_with_another(one, log.segments):
+                    undecided.append(one)
+                elif not check_incomplete(found, one, log.segments, store, self._now_ms):
+                    known.discard(one.base_offset)
         shared = read_checkpoint(found, store, log.segments[-1]) if self._is_local and log.segments else None
         yield from found.take()
         all_facts: list[SegmentFacts] = []
@@ -226,6 +232,10 @@ class _PartitionVerifier:
         else:
             resolved = self._lineages.resolve(log, all_facts, self._given_epochs())
             self._lineages.check(found)
+        for one in undecided:
+            others = not_given_up(one.base_offset, log.segments, resolved)
+            if not check_incomplete(found, one, others, store, self._now_ms):
+                known.discard(one.base_offset)
         known |= self._check_empty(found, all_facts, resolved.parts)
         check_lineage(found, store, resolved, all_facts, frozenset(known))
         yield from found.take()

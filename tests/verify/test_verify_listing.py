@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
 import pytest
+from corpus import case
 from planted import TOPIC, TOPIC_ID, Planted, sound_log
 
+import segreader
 from segreader.errors import ObjectNotFoundError, UnknownLayoutError
+from segreader.evidence.rules import Code
 from segreader.stored.source import LocationSource
 from segreader.testing.directory import broker_log_files, kafka_uuid, local_tiered_files
 from segreader.verify.verify import verify
+
+DIVERGED = case("cluster", "diverged")
 
 
 @pytest.fixture
@@ -71,6 +77,32 @@ def test_a_set_that_was_tried_again_is_an_abandoned_upload(planted: Planted) -> 
     planted.files[again] = planted.files[planted.name(1, "log")][:100]
 
     assert planted.codes(with_info=True, deep=True) >= {"abandoned-upload"}
+
+
+@pytest.mark.parametrize("log", sorted(path.name for path in DIVERGED.remote[0].glob("*.log")))
+def test_a_lost_log_of_the_live_history_is_missing_though_a_given_up_set_begins_there_too(
+    tmp_path: Path, log: str
+) -> None:
+    (remote,) = DIVERGED.remote
+    shutil.copytree(remote, tmp_path / remote.name)
+    (tmp_path / remote.name / log).unlink()
+    scan = segreader.scan(tmp_path, isolation_level="read_uncommitted", on_gap="skip")
+    is_whole = len(list(scan.records())) == len(DIVERGED.truth())
+    for deep in (False, True):
+        codes = {one.code for one in verify(LocationSource(str(tmp_path)), deep=deep)}
+        expected = Code.ABANDONED_UPLOAD if is_whole else Code.MISSING_LOG
+        assert {Code.ABANDONED_UPLOAD, Code.MISSING_LOG} & codes == {expected}
+
+
+def test_an_upload_that_was_tried_again_explains_no_hole_before_it(tmp_path: Path) -> None:
+    planted = Planted(tmp_path, sound_log(4))
+    again = planted.name(2, "log").replace(kafka_uuid(TOPIC, 0, TOPIC_ID, 61), kafka_uuid("again"))
+    planted.files[again] = planted.files[planted.name(2, "log")][:100]
+    start = f"{planted.segments[1].base_offset:020d}-"
+    for path in [path for path in planted.files if path.rpartition("/")[2].startswith(start)]:
+        del planted.files[path]
+
+    assert planted.codes_of_both() == {"hole"}
 
 
 def test_a_single_side_file_is_an_orphan(planted: Planted) -> None:
