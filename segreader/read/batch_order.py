@@ -189,8 +189,8 @@ def beyond(split: Split, bases: Sequence[int], lasts: Sequence[int], before: int
     row = next(row for row, last in enumerate(lasts) if last >= (split.stop_of_part or 0))
     floor = lasts[row - 1] if row else before
     is_first = row == 0 and before < split.base_offset and split.positions.start > 0
-    if bases[row] <= floor + 1 or is_first:
-        return []
+    if bases[row] <= floor + 1 or is_first or floor >= split.stop_of_part - 1:
+        return []  # it goes on, or all that is wanted of this segment is ahead
     return [(row, "offsets", f"{floor + 1} to {split.stop_of_part - 1}: from there on another segment is read")]
 
 

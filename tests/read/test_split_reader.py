@@ -5,13 +5,18 @@ import random
 from pathlib import Path
 
 import pytest
+from corpus import CORPUS
 from sample import exhaustive
 
 import segreader
 from segreader.errors import CorruptBatchError, SegreaderError
+from segreader.plan.request import ReadOptions, Request
 from segreader.read.batch_order import out_of_order
+from segreader.scans import Scan
+from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
+from segreader.testing.stores import MemoryStore
 
 
 @pytest.mark.parametrize(
@@ -87,6 +92,20 @@ def test_no_flipped_bit_of_a_base_offset_moves_records_to_other_offsets(tmp_path
             given = read("skip")
             assert given[:base] == list(range(base))
             assert set(given).isdisjoint(range(base, stop))
+
+
+def test_an_offset_index_that_lost_a_row_makes_no_sound_batch_wrong(tmp_path: Path) -> None:
+    """A split of it then goes on beyond the offsets that another segment takes over."""
+    source = CORPUS / "cluster" / "remote" / "kafka-tiered-storage"
+    (place,) = source.glob("diverged-mid-0-*")
+    files = {f"{place.name}/{file.name}": file.read_bytes() for file in place.iterdir()}
+    (index,) = (name for name in files if "/00000000000000000000-1nSv" in name and name.endswith(".index"))
+    files[index] = files[index][:8] + files[index][16:]
+    for threads in (1, 3):
+        options = ReadOptions(split_bytes=1, threads=threads)
+        opened = LocationSource("", opened=(MemoryStore(files), ""), catalog=Catalog())
+        given = Scan(opened, Request(topic="diverged-mid"), options).to_arrow()
+        assert given.num_rows == segreader.scan(source.parent, topic="diverged-mid").to_arrow().num_rows == 48
 
 
 @pytest.mark.parametrize("flips", [500, exhaustive(3000)])
