@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Final, cast
 
@@ -34,8 +35,18 @@ from segreader.evidence.transaction_checks import (
 from segreader.format.batch import crc32c
 from segreader.format.checkpoints import LeaderEpochs, ProducerSnapshot, parse_leader_epochs
 from segreader.format.index_files import AbortedTransaction, OffsetIndex, TimeIndex
-from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, Batch, Done, Tail
+from segreader.format.scanner import (
+    LARGEST_RELATIVE_OFFSET,
+    Batch,
+    BatchReady,
+    Done,
+    NeedData,
+    SegmentScanner,
+    Tail,
+    batch_of_header,
+)
 from segreader.plan.lineage import DropReason, Part, ResolvedLog
+from segreader.ranges import ByteRange
 from segreader.read.ahead import ReadAhead, in_order
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
@@ -43,6 +54,9 @@ from segreader.values import dataclass
 from segreader.verify.batch_checks import AuditEnd, Audits, SeenEnd, SeenRun, audit_runs, read_runs
 
 _NO_STOP: Final = 1 << 63
+_MOST_BEHIND: Final = 16 << 20
+"""Bytes of batches behind the last index entry in which the end of a log is looked for."""
+
 _TOO_SHORT: Final = {Code.TRUNCATED_LOG, Code.EMPTY_LOG, Code.LOG_TOO_SHORT}
 _BEYOND_THE_END: Final = {
     Code.TIME_INDEX_OUTSIDE_SEGMENT,
@@ -79,6 +93,8 @@ def look_at_segment(
         log = look_at_log(found, store, segment, side.offset_index)
     except SegreaderError as error:
         found.add_error(error, segment.files.log)
+    if log.tail is None and log.seen and side.offset_index is not None and not (segment.is_active or segment.is_padded):
+        _look_behind(store, segment, log)
     last = segment.last_offset
     if last is None and following is not None:
         last = following - 1
@@ -116,6 +132,28 @@ def look_at_segment(
         last=log.seen[-1] if log.seen and log.seen[-1].last_offset == log.end else None,
         newest_ms=_newest_ms(segment, side, log),
     )
+
+
+def _look_behind(store: ObjectStore, segment: Segment, log: LogFacts) -> None:
+    """Find the end of a log of which too much is behind its last index entry: no broker leaves as much unindexed."""
+    last, start = log.seen[-1], log.seen[-1].position
+    scanner = SegmentScanner(start=start, stop=segment.log_size)
+    try:
+        with closing(store.read_pieces(segment.files.log, ByteRange(start, segment.log_size))) as pieces:
+            while last.position - start <= _MOST_BEHIND:
+                answer = scanner.next()
+                if isinstance(answer, NeedData):
+                    scanner.feed(next(pieces, b""))
+                elif isinstance(answer, BatchReady):
+                    last = batch_of_header(answer.header, answer.position)
+                else:
+                    log.end, log.tail = last.last_offset, answer
+                    break
+    except FormatError as error:
+        log.end, log.tail = last.last_offset, error
+    except SegreaderError:
+        return  # deep verification says what cannot be read
+    log.seen.append(last)
 
 
 def _newest_ms(segment: Segment, side: _SideFiles, log: LogFacts) -> int | None:

@@ -46,6 +46,25 @@ def test_zeros_at_the_end_of_a_finished_log(planted: Planted) -> None:
     assert planted.codes_of_both() == {"zero-tail"}
 
 
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("with_index", [True, False])
+def test_many_zeros_at_the_end_of_a_finished_log(planted: Planted, number: int, with_index: bool) -> None:
+    planted.put(number, "log", planted.data(number, "log") + bytes(20 << 20))
+    if not with_index:
+        planted.put(number, "index", b"")
+
+    assert "zero-tail" in planted.codes()
+
+
+def test_a_last_batch_of_which_many_bytes_are_lost(tmp_path: Path) -> None:
+    first = SegmentBuilder(0, index_interval_bytes=1).batch([b"0"])
+    planted = Planted(tmp_path, [first.batch([b"1"]).batch([bytes(20 << 20)])])
+    whole = planted.data(0, "log")
+    assert planted.codes() == set()
+    planted.put(0, "log", whole[:-5])
+    assert planted.codes() == {"truncated-log"}
+
+
 @pytest.mark.parametrize("number", [0, 2])
 @pytest.mark.parametrize("size", [5, 17, 40, 400])
 def test_garbage_at_the_end_of_a_finished_log(planted: Planted, number: int, size: int) -> None:
