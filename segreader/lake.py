@@ -153,7 +153,7 @@ def append(
 
 def _number(name: str, given: Any, of: str) -> int:
     if (number := whole_number(given)) is None or number < 1:
-        raise OptionError(f"{name} is no number above zero", found=repr(given), expected=f"1 or more {of}")
+        raise OptionError(f"{name} is not a number above zero", found=repr(given), expected=f"1 or more {of}")
     return number
 
 
