@@ -14,7 +14,7 @@ from lake_targets import Key, Target
 
 from segreader import scan
 from segreader.backfill import job as job_module
-from segreader.backfill.job_plan import JobPlan
+from segreader.backfill.job_plan import JobPlan, make_plan
 from segreader.backfill.lake.iceberg import IcebergTable
 from segreader.storage.target.local import LocalTarget
 from spark_jobs.backfill import main
@@ -292,7 +292,7 @@ def test_a_run_that_another_one_with_other_sizes_was_ahead_of_goes_on_behind_it(
     bucket.upload()
     assert run(bucket, target, "--continue") == 0
     bucket.upload()
-    make_plan, made = job_module.make_plan, []
+    made: list[JobPlan] = []
 
     def after_another(*arguments: Any, **named: Any) -> JobPlan:
         plan = make_plan(*arguments, **named)
