@@ -37,7 +37,9 @@ from segreader.errors import (
     shown_count,
 )
 from segreader.format.batch import COMMON_SIZE, check_common
+from segreader.format.checkpoints import MOST_OF_LEADER_EPOCHS, MOST_OF_SNAPSHOT
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
+from segreader.format.index_files import MOST_OF_INDEX, MOST_OF_TRANSACTION_INDEX
 from segreader.format.message_set import parse_message_set_entry
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
@@ -375,8 +377,20 @@ def _log_of(place: PartitionPlace, layout: Layout, found: PartitionFiles) -> Par
 
 
 def read_file(store: ObjectStore, segment: Segment, name: str) -> bytes:
-    """All bytes of an index, a snapshot or a checkpoint of a segment; a size that was listed is not asked for again."""
-    return read_whole(store, name, segment.files.sizes.get(name))
+    """All bytes of an index, a snapshot or a checkpoint of a segment; a size that was listed is not asked for again.
+
+    Raises:
+        LimitExceededError: it is larger than any such file can be; none of it was read.
+    """
+    files = segment.files
+    most = MOST_OF_INDEX
+    if name == files.leader_epochs:
+        most = MOST_OF_LEADER_EPOCHS
+    elif name == files.transaction_index:
+        most = MOST_OF_TRANSACTION_INDEX
+    elif name == files.producer_snapshot:
+        most = MOST_OF_SNAPSHOT
+    return read_whole(store, name, files.sizes.get(name), most=most)
 
 
 def _lackssome_of(places: Sequence[PartitionPlace], partitions: Collection[int] | None) -> bool:

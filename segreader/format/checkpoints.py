@@ -12,11 +12,18 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import Final
 
 from segreader.errors import CorruptIndexError, shown_count
 from segreader.format.batch import crc32c
 from segreader.ranges import OffsetRange
 from segreader.values import dataclass
+
+MOST_OF_LEADER_EPOCHS: Final = 4 << 20
+"""Bytes of a leader-epoch checkpoint: 200,000 changes of the leader, at 20 bytes each."""
+
+MOST_OF_SNAPSHOT: Final = 128 << 20
+"""Bytes of a producer snapshot: 2.9 million producers."""
 
 _EPOCHS_VERSION = 0
 _MAX_INT = (1 << 31) - 1
@@ -88,11 +95,12 @@ def parse_leader_epochs(data: bytes | bytearray | memoryview) -> LeaderEpochs:
     An empty file, or one that ends before the count, has no entries.
 
     Raises:
-        CorruptIndexError: another version, a line that is no entry, a wrong count, or entries that do not
-        rise.
+        CorruptIndexError: another version, a line that is no entry, a wrong count, entries that do not
+        rise, or more than ``MOST_OF_LEADER_EPOCHS`` bytes.
 
     Source: ``CheckpointFile``, ``LeaderEpochCheckpointFile`` (4.0).
     """
+    _refuse_large("a leader-epoch checkpoint", len(data), MOST_OF_LEADER_EPOCHS)
     return _parsed(bytes(data))
 
 
@@ -121,6 +129,11 @@ def _parsed(data: bytes) -> LeaderEpochs:
         return LeaderEpochs(entries)
     except ValueError as error:
         raise CorruptIndexError(f"a leader-epoch checkpoint is {error}") from error
+
+
+def _refuse_large(what: str, size: int, most: int) -> None:
+    if size > most:
+        raise CorruptIndexError(f"{what} is too large", found=f"{size} bytes", expected=f"at most {most}")
 
 
 def _parse_entry(line: bytes, number: int) -> LeaderEpoch:
@@ -216,11 +229,12 @@ def parse_producer_snapshot(data: bytes | bytearray | memoryview, *, check_crc: 
         check_crc: whether to compare the CRC-32C over everything behind it.
 
     Raises:
-        CorruptIndexError: cut, of a version other than 1, or its CRC or count is wrong. A broker then falls back to
-            an older snapshot and replays the batches after it.
+        CorruptIndexError: cut, of a version other than 1, its CRC or count is wrong, or it has more than
+            ``MOST_OF_SNAPSHOT`` bytes. A broker then falls back to an older snapshot and replays the batches after it.
 
     Source: ``ProducerStateManager.readSnapshot`` (4.0).
     """
+    _refuse_large("a producer snapshot", len(data), MOST_OF_SNAPSHOT)
     raw = bytes(data)
     if len(raw) < _HEADER.size:
         raise CorruptIndexError(

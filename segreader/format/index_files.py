@@ -10,12 +10,19 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from segreader.errors import CorruptIndexError
 from segreader.format.kernel import load_kernel
 from segreader.values import dataclass
 
 _TYPECODES = {4: "i", 8: "q"}
+
+MOST_OF_INDEX: Final = 256 << 20
+"""Bytes of an offset index or a time index: in a log of 2 GiB, the largest, an entry for every 64 or 96 bytes of it."""
+
+MOST_OF_TRANSACTION_INDEX: Final = 128 << 20
+"""Bytes of a transaction index: 3.9 million transactions that are aborted in one segment."""
 
 
 def written_size(data: bytes, entry_size: int) -> int:

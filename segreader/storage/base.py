@@ -19,7 +19,7 @@ from threading import Lock, Semaphore
 from time import monotonic
 from typing import Final, Protocol, TypeVar
 
-from segreader.errors import ObjectChangedError, ShortReadError, StorageError
+from segreader.errors import LimitExceededError, ObjectChangedError, ShortReadError, StorageError
 from segreader.ranges import ByteRange
 from segreader.storage.cancellation import Cancellation, cancellable
 from segreader.values import dataclass
@@ -584,14 +584,29 @@ def range_size_of(store: object, most_fetched: Fetched = None) -> int:
     return 0
 
 
+MOST_WHOLE: Final = 256 << 20
+"""Bytes of an object that is read whole, where less is not known: logs are read in pieces, all else is small."""
+
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def read_whole(store: ObjectStore, name: str, size: int | None = None) -> bytes:
-    """All bytes of an object. ``size`` saves asking for it."""
+def read_whole(store: ObjectStore, name: str, size: int | None = None, *, most: int = MOST_WHOLE) -> bytes:
+    """All bytes of an object. ``size`` saves asking for it.
+
+    Raises:
+        LimitExceededError: it has more than ``most`` bytes; none of them was read.
+    """
     if size is None:
         size = store.size(name)
+    if size > most:
+        raise LimitExceededError(
+            "an object is too large to be what its name says",
+            source=store.url(name),
+            found=f"{size} bytes",
+            expected=f"at most {most}",
+            hint="It was damaged or replaced: put a sound copy in its place, or move it away",
+        )
     return store.read_ranges(name, [ByteRange(0, size)])[0] if size else b""
 
 

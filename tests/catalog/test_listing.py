@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,11 @@ from segreader.catalog.listing import (
     find_listed_segments,
     find_sets_without_log,
     list_places,
+    read_file,
     read_place,
 )
-from segreader.errors import AmbiguousTopicError, FormatError, UnknownLayoutError
+from segreader.errors import AmbiguousTopicError, FormatError, LimitExceededError, UnknownLayoutError
+from segreader.segment import SegmentFiles
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, write_broker_log, write_local_tiered
@@ -98,6 +102,34 @@ def test_a_number_that_no_partition_can_have_names_no_partition(number: int, tmp
         list_partitions(store, "local")
     found = find_listed_segments(store, topic="mine", partition=2)
     assert {str(segment.partition) for segment in found} == {"orders-2147483647", "mine-2"}
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [
+        ("offset_index", 256 << 20),
+        ("time_index", 256 << 20),
+        ("transaction_index", 128 << 20),
+        ("producer_snapshot", 128 << 20),
+        ("leader_epochs", 4 << 20),
+    ],
+)
+def test_a_file_larger_than_any_of_its_kind_is_refused_by_its_size(
+    kind: str, most: int, is_listed: bool, tmp_path: Path
+) -> None:
+    write_local_tiered(tmp_path, "orders", two_segments())
+    store = LocalStore(tmp_path)
+    name = getattr(list_partitions(store)[0].segments[1].files, kind)
+    os.truncate(tmp_path / name, most + 1)
+    segment = list_partitions(store)[0].segments[1]
+    assert isinstance(segment.files, SegmentFiles)
+    if not is_listed:
+        segment = replace(segment, files=replace(segment.files, sizes={}))
+
+    with pytest.raises(LimitExceededError, match=f"found {most + 1} bytes, expected at most {most}") as caught:
+        read_file(store, segment, name)
+    assert caught.value.source == str(tmp_path / name)
 
 
 def test_an_empty_place_is_named_as_one(tmp_path: Path) -> None:

@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from segreader.errors import FormatError
-from segreader.format.checkpoints import parse_leader_epochs, parse_partition_metadata, parse_producer_snapshot
+from segreader.errors import CorruptIndexError, FormatError
+from segreader.format.checkpoints import (
+    MOST_OF_LEADER_EPOCHS,
+    MOST_OF_SNAPSHOT,
+    parse_leader_epochs,
+    parse_partition_metadata,
+    parse_producer_snapshot,
+)
 from segreader.format.index_files import parse_offset_index, parse_time_index, parse_transaction_index
 from segreader.format.records import parse_control_record
 
@@ -110,3 +116,15 @@ def test_damage_gives_a_working_value_or_a_format_error(use: Callable[[bytes], N
 def test_any_bytes_give_a_working_value_or_a_format_error(use: Callable[[bytes], None], data: bytes) -> None:
     with suppress(FormatError):
         use(data)
+
+
+def test_a_file_with_more_bytes_than_any_of_its_kind_is_refused_before_it_is_parsed() -> None:
+    line = b"%d %d\n"
+    count = MOST_OF_LEADER_EPOCHS // 14
+    lines = b"".join(line % (one, one) for one in range(1_000_000, 1_000_000 + count))
+    epochs = b"0\n%d\n" % count + lines
+    assert len(epochs) > MOST_OF_LEADER_EPOCHS
+    with pytest.raises(CorruptIndexError, match=f"too large; found {len(epochs)} bytes, expected at most"):
+        parse_leader_epochs(epochs)
+    with pytest.raises(CorruptIndexError, match="a producer snapshot is too large"):
+        parse_producer_snapshot(bytes(MOST_OF_SNAPSHOT + 1))
