@@ -114,6 +114,7 @@ class Code(StrEnum):
     MANIFEST_MISMATCH = "manifest-mismatch"
     UNDECRYPTABLE = "undecryptable"
     UNREADABLE_OBJECT = "unreadable-object"
+    OVERSIZED_FILE = "oversized-file"
     VANISHED = "vanished"
 
 
@@ -510,6 +511,11 @@ RULES: Final[Mapping[Code, Rule]] = {
         _FOLLOWS,
     ),
     Code.UNREADABLE_OBJECT: Rule(_E, "the store does not return an object", "Check permissions and the store."),
+    Code.OVERSIZED_FILE: Rule(
+        _E,
+        "a file beside a log is larger than any of its kind can be, and was not read",
+        "Restore the file from another replica: it was damaged, or is not what its name says.",
+    ),
     Code.VANISHED: Rule(
         _W,
         "an object was listed, but no longer existed when it was read",

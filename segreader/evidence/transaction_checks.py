@@ -19,12 +19,13 @@ _ROW = 34
 
 
 def check_transaction_index(
-    found: Findings, data: bytes, name: str, base_offset: int, limit: int | None
+    found: Findings, data: bytes, name: str, base_offset: int, limit: int | None, policy: Policy = Policy.FAIL
 ) -> list[AbortedTransaction]:
     """Note what the file itself shows; returns the rows that can be.
 
     Args:
         limit: the last offset that the segment can have, where it is known.
+        policy: as of ``settle_transaction_index``; with ``fail`` nothing is looked at behind the first wrong row.
     """
     if (sound := _sound_rows(data, base_offset, limit)) is not None:
         return sound
@@ -33,7 +34,10 @@ def check_transaction_index(
     if whole < len(data):
         text = f"found {len(data)} bytes, expected a multiple of {_ROW}"
         found.add(Code.CUT_TRANSACTION_INDEX, name, text, position=whole)
+    before = found.codes
     for position in range(0, whole, _ROW):
+        if policy is Policy.FAIL and found.codes != before:
+            break
         number = position // _ROW
         if version := int.from_bytes(data[position : position + 2], "big"):
             text = f"row {number} has version {version}, expected 0"

@@ -19,7 +19,7 @@ from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
 from segreader.evidence.findings import MOST_NAMED, Findings
 from segreader.evidence.lineage_checks import check_epoch_starts, check_epochs
 from segreader.evidence.listing_checks import incomplete_notes, incomplete_offsets
-from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs, parse_leader_epochs
+from segreader.format.checkpoints import MOST_OF_LEADER_EPOCHS, LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.scanner import Batch
 from segreader.plan.lineage import (
@@ -710,7 +710,7 @@ def read_checkpoints(store: ObjectStore, segments: Iterable[Segment]) -> dict[st
 def read_checkpoint(store: ObjectStore, name: str, size: int | None = None, digest: str | None = None) -> Checkpoint:
     """One checkpoint; ``digest`` is what proves it, as ``digest_of`` has it."""
     try:
-        data = read_whole(store, name, size)
+        data = read_whole(store, name, size, most=MOST_OF_LEADER_EPOCHS)
         is_proven = digest is not None and _md5(data) == digest
         return Checkpoint(parse_leader_epochs(data), None, is_proven)
     except ObjectNotFoundError:

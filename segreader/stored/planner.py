@@ -14,6 +14,7 @@ from segreader.catalog.listing import read_file
 from segreader.errors import (
     CatalogError,
     FormatError,
+    LimitExceededError,
     ObjectChangedError,
     ObjectNotFoundError,
     OptionError,
@@ -23,6 +24,7 @@ from segreader.errors import (
 )
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.log_checks import check_offset_index
+from segreader.evidence.rules import Code
 from segreader.format.batch import HEADER_SIZE, parse_batch_header
 from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
@@ -574,6 +576,10 @@ class PartitionPlanner:
             data = read_file(self._store, segment, name)
         except ObjectNotFoundError:
             return _UNREAD
+        except LimitExceededError as error:
+            found = Findings(self._store)
+            found.add_error(error, name, code=Code.OVERSIZED_FILE)
+            return _IndexRead(None, {}, found)
         index: OffsetIndex | None = None
         named: int | None = None
         try:

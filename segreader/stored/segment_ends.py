@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Final
 
 from segreader.catalog.listing import read_file
-from segreader.errors import FormatError, ObjectNotFoundError, shown_count
+from segreader.errors import FormatError, LimitExceededError, ObjectNotFoundError, shown_count
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.log_checks import check_offset_index, largest_named, look_at_log, why_not_emptied
 from segreader.evidence.rules import Code
@@ -500,7 +500,11 @@ def _look_at_index(store: ObjectStore, segment: Segment, *, is_log_sound: bool) 
     """What is wrong with an offset index that cannot be right: by itself, and against a log that is sound."""
     found, name = Findings(store, most=1), segment.files.offset_index or ""
     with suppress(ObjectNotFoundError):
-        data = read_file(store, segment, name)
+        try:
+            data = read_file(store, segment, name)
+        except LimitExceededError as error:
+            found.add_error(error, name, code=Code.OVERSIZED_FILE)
+            return found
         index = check_offset_index(found, data, name, segment)
         if is_log_sound and not found.codes:
             look_at_log(found, store, segment, index)

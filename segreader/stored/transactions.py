@@ -14,8 +14,9 @@ from itertools import dropwhile, pairwise
 from typing import Final
 
 from segreader.catalog.listing import PartitionLog, read_file
-from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError
+from segreader.errors import FormatError, LimitExceededError, ObjectChangedError, ObjectNotFoundError
 from segreader.evidence.findings import Findings
+from segreader.evidence.rules import Code
 from segreader.evidence.transaction_checks import (
     check_has_rows,
     check_last_batch,
@@ -24,7 +25,7 @@ from segreader.evidence.transaction_checks import (
     check_transaction_index,
     settle_transaction_index,
 )
-from segreader.format.checkpoints import ProducerSnapshot
+from segreader.format.checkpoints import MOST_OF_SNAPSHOT, ProducerSnapshot
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.index_files import AbortedTransaction
 from segreader.format.scanner import Batch
@@ -264,6 +265,7 @@ class _Files:
         name = segment.files.transaction_index
         if name is None:
             return []
+        found = Findings(store, self._log.partition, most=1)
         try:
             try:
                 data = read_file(store, segment, name)
@@ -275,9 +277,14 @@ class _Files:
         except (ObjectNotFoundError, ObjectChangedError) as error:
             error.hint = VANISHED
             raise error.located(source=store.url(name), offset=part.start) from None
-        found = Findings(store, self._log.partition)
+        except LimitExceededError as error:
+            if self._on_corrupt is Policy.FAIL:
+                raise
+            found.add_error(error, name, code=Code.OVERSIZED_FILE)
+            self.notes += found.settle(Policy.SKIP)
+            return []
         limit = None if part is self._log.parts[-1] else segment.last_offset  # the newest log may be cut
-        rows = check_transaction_index(found, data, name, segment.base_offset, limit)
+        rows = check_transaction_index(found, data, name, segment.base_offset, limit, self._on_corrupt)
         check_has_rows(found, segment, len(data))
         self.notes += settle_transaction_index(found, self._on_corrupt, is_active=segment.is_active)
         if rows and self.is_newest(part):
@@ -332,11 +339,13 @@ class _Files:
 
     def _parse_snapshot(self, name: str, size: int | None) -> ProducerSnapshot | None:
         """A snapshot; ``None`` if it is not there or, with a note, is damaged."""
+        found, snapshot = Findings(self._store, self._log.partition), None
         try:
-            data = read_whole(self._store, name, size)
+            data = read_whole(self._store, name, size, most=MOST_OF_SNAPSHOT)
+            snapshot = check_snapshot(found, data, name, None)
         except ObjectNotFoundError:
             return None
-        found = Findings(self._store, self._log.partition)
-        snapshot = check_snapshot(found, data, name, None)
+        except LimitExceededError as error:
+            found.add_error(error, name, code=Code.OVERSIZED_FILE)
         self.notes += found.settle(Policy.SKIP)
         return snapshot

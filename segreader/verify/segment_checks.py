@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, cast
 
 from segreader.catalog.listing import read_file
-from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegreaderError
+from segreader.errors import CorruptBatchError, FormatError, LimitExceededError, ObjectNotFoundError, SegreaderError
 from segreader.evidence.findings import Findings
 from segreader.evidence.lineage_checks import SegmentFacts, check_epochs, epoch_spans
 from segreader.evidence.log_checks import (
@@ -46,6 +46,7 @@ from segreader.format.scanner import (
     batch_of_header,
 )
 from segreader.plan.lineage import DropReason, Part, ResolvedLog
+from segreader.plan.request import Policy
 from segreader.ranges import ByteRange
 from segreader.read.ahead import ReadAhead, in_order
 from segreader.segment import Segment, StemFiles
@@ -326,7 +327,7 @@ class _SideFiles:
         check_has_rows(found, segment, len(data or b""))
         if data is not None:
             name = files.transaction_index or ""
-            self.rows = check_transaction_index(found, data, name, segment.base_offset, limit)
+            self.rows = check_transaction_index(found, data, name, segment.base_offset, limit, Policy.SKIP)
         if (data := _read(found, store, segment, files.producer_snapshot)) is not None:
             self.snapshot = check_snapshot(found, data, files.producer_snapshot or "", limit)
 
@@ -341,6 +342,8 @@ def _read(found: Findings, store: ObjectStore, segment: Segment, name: str | Non
         may_be_absent = isinstance(segment.files, StemFiles) or name == segment.files.transaction_index
         if not may_be_absent or name in segment.files.sizes:
             found.add_error(error, name)
+    except LimitExceededError as error:
+        found.add_error(error, name, code=Code.OVERSIZED_FILE)
     except SegreaderError as error:
         found.add_error(error, name)
     return None
