@@ -246,6 +246,7 @@ def out_of_order(
     most: int | None = None,
     following: int | None = None,
     is_doubted: bool = False,
+    is_bound: bool = False,
 ) -> list[tuple[int, int]]:
     """The rows whose offsets do not rise, each with the offset that it should be above.
 
@@ -258,6 +259,7 @@ def out_of_order(
         most: no batch that jumped here may end above this offset.
         following: where the batch behind the last row begins, if that is known.
         is_doubted: the first row contradicts one that was wrong, and may be, too.
+        is_bound: the last row is no batch, but where the log has to end.
     """
     if not is_doubted and all(map(gt, bases, (before, *lasts))):
         return []
@@ -271,7 +273,8 @@ def out_of_order(
             wrong.append((row, floor))
         else:
             below = lasts[right[-2]] if len(right) > 1 else before
-            if base <= below or bases[row - 1] == below + 1:
+            has_not_jumped = bases[row - 1] == below + 1 and not (is_bound and row == len(bases) - 1)
+            if base <= below or has_not_jumped:
                 wrong.append((row, floor))
                 continue
             wrong.append((right.pop(), below))

@@ -610,6 +610,7 @@ class SplitReader:
             most=most_offset(split),
             following=split.stop_of_part if ends_log else None,
             is_doubted=is_doubted,
+            is_bound=is_whole and split.is_last_of_segment and after is not None,
         ):
             if row == run.rows:  # the one behind: it is judged when its own run comes
                 self._is_doubted = True
