@@ -678,7 +678,7 @@ class SplitReader:
         )
         if split.is_padded and done.tail is not Tail.CUT:
             return
-        if split.is_active:
+        if split.is_active and self._next_indexed(split, done.position) >= split.positions.stop:
             what = "ends inside a batch" if done.tail is Tail.CUT else "ends in zeros"
             self.metrics.notes.append(
                 f"{source}: the active segment {what}: {shown_count(done.trailing_bytes, 'byte')} after byte "

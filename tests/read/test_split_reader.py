@@ -9,13 +9,14 @@ from corpus import CORPUS
 from sample import exhaustive
 
 import segreader
-from segreader.errors import CorruptBatchError, SegreaderError
+from segreader.errors import CorruptBatchError, SegreaderError, TruncatedError
 from segreader.plan.request import ReadOptions, Request
 from segreader.read.batch_order import out_of_order
 from segreader.scans import Scan
 from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.builder import SegmentBuilder
-from segreader.testing.directory import write_local_tiered
+from segreader.testing.directory import write_broker_log, write_local_tiered
+from segreader.testing.records import ProducerRecord
 from segreader.testing.stores import MemoryStore
 
 
@@ -128,3 +129,23 @@ def test_no_flipped_bit_of_a_segment_changes_what_is_read_without_an_error(tmp_p
             epochs += 12 <= within < 16
         data[bit // 8] ^= 1 << bit % 8
     assert epochs > 0
+
+
+def test_the_end_of_a_live_log_is_not_where_the_index_names_a_batch_behind_it(tmp_path: Path) -> None:
+    segment = SegmentBuilder(index_interval_bytes=1)
+    for _ in range(5):
+        segment.batch([ProducerRecord(b"v" * 50)])
+    place = write_broker_log(tmp_path, "orders", [segment])
+    (log,) = place.glob("*.log")
+    data = bytearray(log.read_bytes())
+    size = len(data) // 5
+    assert len(list(segreader.scan(tmp_path, topic="orders").records())) == 5
+    data[size + 9] ^= 0x20  # the second batch says that it is larger than what follows
+    log.write_bytes(data)
+
+    with pytest.raises(TruncatedError):
+        list(segreader.scan(tmp_path, topic="orders").records())
+
+    log.write_bytes(data[: size + 100])  # the rest was not written yet, as far as anyone can tell
+    (place / f"{log.stem}.index").write_bytes(b"")
+    assert len(list(segreader.scan(tmp_path, topic="orders").records())) == 1
