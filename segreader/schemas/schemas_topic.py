@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any
 
 from segreader.errors import SchemaNotFoundError, SchemaRegistryError
@@ -62,14 +63,17 @@ def topic(
 class SchemasTopic:
     """Where the topic is, as ``topic`` says."""
 
-    location: str | None = field(repr=False)
+    location: str | None
     topic: str
-    storage_options: Mapping[str, object] = field(repr=False)
-    bootstrap_servers: str | None = field(repr=False)
-    broker_options: Mapping[str, object] = field(repr=False)
+    storage_options: Mapping[str, object]
+    bootstrap_servers: str | None
+    broker_options: Mapping[str, object]
     subjects: tuple[str, ...] | None
     framing: Framing
     message: str | None
+
+    def __repr__(self) -> str:
+        return f"SchemasTopic({self._shown()!r}, topic={self.topic!r}, subjects={self.subjects!r})"
 
     def learn(self, topic: str | None) -> SchemaSet:
         """The schemas of a topic, deleted ones among them as far as they are still there; ``None``: of all subjects.
@@ -117,7 +121,7 @@ class SchemasTopic:
     def _shown(self) -> str:
         from segreader.storage.signed_url import redact
 
-        return redact(self.location or self.bootstrap_servers or "")
+        return redact(self.location or re.sub(r"[^,]*@", "", self.bootstrap_servers or ""))
 
 
 class RegistryRecords:
