@@ -99,7 +99,7 @@ class Remains:
         assert not isinstance(source, LiveSource)
         for piece in self.pieces:
             yield from _read_piece(piece, source, replace(options, on_corrupt=Policy.SKIP), metrics, pool)
-        if metrics.holes:
+        if metrics.holes or metrics.early_ends:
             raise self.error
         metrics.notes[:] = self.notes  # a stretch that is read alone says that it lacks what is behind it
 

@@ -288,11 +288,13 @@ class Contradiction(NamedTuple):
         row: batches of the run that stand before the first that may be wrong; -1 if that is of an earlier run.
         offset: the first offset that may be shown or hidden wrongly.
         error: to be raised.
+        is_hidden: the records may be hidden wrongly, and none that is shown is wrong.
     """
 
     row: int
     offset: int
     error: CorruptIndexError
+    is_hidden: bool = False
 
 
 class MarkerCheck:
@@ -439,7 +441,9 @@ class MarkerCheck:
         if split.following[-1:] != (END_OF_LOG,) or not self._is_complete:
             return None
         producer_id, (is_hidden, offset) = min(waiting.items(), key=lambda item: item[1][1])
-        return Contradiction(-1, offset, _without_marker(store.url(split.log), producer_id, offset, is_hidden))
+        return Contradiction(
+            -1, offset, _without_marker(store.url(split.log), producer_id, offset, is_hidden), is_hidden
+        )
 
     def _judge(
         self,
@@ -464,7 +468,7 @@ class MarkerCheck:
                 if self._says_otherwise(columns, row, is_hidden):
                     error = _contradiction(columns, row, not is_hidden, offset)
                     first = min([offset, *(other for _, other in waiting.values())])
-                    return Contradiction(-1, first, error.located(source=store.url(log)))
+                    return Contradiction(-1, first, error.located(source=store.url(log)), is_hidden)
         return None
 
     def _may_contradict(

@@ -69,6 +69,7 @@ class ScanMetrics:
 
     Batches are those that were met, records those of the offsets that were wanted. ``doubts`` counts the notes on
     damage that was passed over and left out no batch: neighbours, indexes or markers contradict each other.
+    ``early_ends`` counts the splits that ended before a transaction whose marker contradicts the indexes.
     ``undecodable`` counts the keys and values that are not what their schemas say, and were left out.
 
     The rest is what the read has cost up to its last record batch, and differs from one read to the next, so it does
@@ -96,6 +97,7 @@ class ScanMetrics:
     missing: list[MissingOffsets] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     doubts: int = 0
+    early_ends: int = 0
     undecodable: int = 0
     seconds: float = field(default=0.0, compare=False)
     cpu_seconds: float = field(default=0.0, compare=False)

@@ -520,12 +520,16 @@ class SplitReader:
         found = self._markers.look_ahead(self._store, split, position, self._options.max_batch_bytes)
         if found is None:
             return
+        if found.is_hidden and self._options.on_corrupt is Policy.SKIP:
+            self.metrics.doubt(found.error)
+            return
         self._rows.wrong_from = found.offset
         yield from self._flush(split)
         if self._options.on_corrupt is Policy.FAIL:
             raise found.error
         found.error.message += f"; records from offset {found.offset} on are left out"
         self.metrics.doubt(found.error)
+        self.metrics.early_ends += 1
 
     def _next_piece(self, split: Split, pieces: Iterator[memoryview]) -> memoryview | bytes:
         try:
