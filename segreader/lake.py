@@ -18,7 +18,7 @@ from segreader.backfill.output import OutputOptions, parse_partition_by
 from segreader.backfill.report import Completeness
 from segreader.backfill.task import Destination
 from segreader.errors import OptionError, SegreaderError
-from segreader.plan.request import whole_number
+from segreader.plan.request import path_of, require_text, whole_number
 from segreader.spark.credentials import parse_provider, resolve_storage
 from segreader.spark.option_values import compile_pattern
 from segreader.spark.options import parse_options
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Appended", "append"]
 
-_SAID_OTHERWISE: Final = {
+_ARGUMENTS: Final = {
     "location": "Give the argument location",
     "subscribe": "Give the argument topic",
     "subscribepattern": "Give the argument pattern",
@@ -38,7 +38,7 @@ _SAID_OTHERWISE: Final = {
     "credentials": "Give the argument credentials",
     "includeheaders": "Leave it out: a table always has headers",
 }
-"""Options of the data source, in lower case, and what stands for them here."""
+"""Options of the data source, in lower case, that are arguments of ``append``; and what to do instead."""
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def append(
     settings = _texts("storage_options", storage_options)
     chosen = {"subscribe": _name("topic", topic)} if pattern is None else {"subscribePattern": _pattern(pattern)}
     read = {
-        "location": _place("location", location),
+        "location": path_of("location", location),
         "includeHeaders": "true",
         "credentials": credentials,
         **chosen,
@@ -153,39 +153,34 @@ def append(
 
 def _number(name: str, given: Any, of: str) -> int:
     if (number := whole_number(given)) is None or number < 1:
-        raise OptionError(f"{name} is not a number above zero", found=repr(given), expected=f"1 or more {of}")
+        raise OptionError(f"{name} must be a whole number above zero", found=repr(given), expected=f"1 or more {of}")
     return number
 
 
 def _text(name: str, given: Any) -> str:
-    if not isinstance(given, str):
-        raise OptionError(f"{name} is text", found=type(given).__name__)
-    return given
+    require_text(name, given)
+    if given is None:
+        raise OptionError(f"{name} must be text", found="None")
+    return str(given)
 
 
-def _name(name: str, given: Any, hint: str | None = None) -> str:
+def _name(name: str, given: Any) -> str:
     if not (text := _text(name, given)).strip():
-        raise OptionError(f"{name} is empty", found=repr(text), hint=hint)
+        raise OptionError(f"{name} is empty", found=repr(text))
     return text
 
 
-def _place(name: str, given: Any) -> str:
-    if not isinstance(given, str | os.PathLike):
-        raise OptionError(f"{name} is neither text nor a path", found=type(given).__name__)
-    return _name(name, os.fspath(given), hint="Write . for this directory")
-
-
 def _texts(name: str, given: Any) -> dict[str, str]:
-    """Text by name; values may be numbers. None is shown: it may be a secret."""
+    """Text by name; numbers become text. Errors show no value: it may be a secret."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise OptionError(f"{name} is a mapping", found=type(given).__name__, expected="{name: text}")
+        raise OptionError(f"{name} must be a mapping", found=type(given).__name__, expected="{name: text}")
     for one, value in given.items():
         if not isinstance(one, str):
-            raise OptionError(f"names in {name} are text", found=type(one).__name__)
+            raise OptionError(f"names in {name} must be text", found=type(one).__name__)
         if not isinstance(value, str | int):
-            raise OptionError(f"{one} in {name} is text", found=type(value).__name__)
+            raise OptionError(f"{one} in {name} must be text", found=type(value).__name__)
     return {one: str(value) for one, value in given.items()}
 
 
@@ -205,8 +200,8 @@ def _options(given: Any) -> dict[str, str]:
     """
     options = _texts("options", given)
     for name in options:
-        if (hint := _SAID_OTHERWISE.get(name.lower())) is not None:
-            raise OptionError(f"the option {name} is none of append", hint=hint)
+        if (hint := _ARGUMENTS.get(name.lower())) is not None:
+            raise OptionError(f"append does not take the option {name}", hint=hint)
     return options
 
 
@@ -247,6 +242,6 @@ def _opened(table: Any, credentials: str, settings: Mapping[str, str]) -> LakeTa
         raise OptionError(
             "this is no table", found=type(table).__name__, expected="a table of pyiceberg or deltalake, or a location"
         )
-    place = _place("table", table)
+    place = path_of("table", table)
     place = place if "://" in place else os.path.abspath(place)
     return open_delta(place, resolve_storage(credentials, place, settings))

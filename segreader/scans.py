@@ -700,10 +700,10 @@ def _damaged_behind(plan: ReadPlan, damage: FormatError, on_corrupt: Policy) -> 
 def _require_renewable(renew: object, location: str | os.PathLike[str] | None, urls: Sequence[str] | None) -> None:
     if not callable(renew):
         raise OptionError(
-            "renew is no function", found=type(renew).__name__, expected="one that returns a new URL for an expired one"
+            "renew must be a function", found=type(renew).__name__, expected="it returns a new URL for an expired one"
         )
     if urls is None and (location is None or kind_of(os.fspath(location)) is not Kind.HTTP):
-        raise OptionError("renew is of signed URLs", hint="Give it with urls=[…], or with one URL as the location")
+        raise OptionError("renew needs signed URLs", hint="Give it with urls=[…], or with one URL as the location")
 
 
 def is_cluster(location: str | os.PathLike[str] | None) -> bool:

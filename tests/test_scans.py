@@ -360,8 +360,8 @@ def test_a_plan_is_a_small_value_without_a_client(tiered: Path) -> None:
         ({"partitions": [True]}, OptionError, "partitions are numbers; found True"),
         ({"partitions": True}, OptionError, "partitions are numbers; found True"),
         ({"partitions": 1.5}, OptionError, "partitions are numbers; found 1.5"),
-        ({"topic": ["orders"]}, OptionError, "topic is text; found list"),
-        ({"topic_id": 5}, OptionError, "topic_id is text; found int"),
+        ({"topic": ["orders"]}, OptionError, "topic must be text; found list"),
+        ({"topic_id": 5}, OptionError, "topic_id must be text; found int"),
         ({"last": "2"}, OptionError, "last is a number; found '2'"),
         ({"last": True}, OptionError, "last is a number; found True"),
         ({"threads": True}, OptionError, "threads is a number; found True"),
@@ -390,17 +390,17 @@ def test_a_plan_is_a_small_value_without_a_client(tiered: Path) -> None:
         ({"split_bytes": 0}, OptionError, "positive"),
         ({"kernel": "fast"}, OptionError, "auto, native or reference"),
         ({"check_crcs": "no"}, OptionError, "check_crcs is True or False; found 'no'"),
-        ({"layout": 5}, OptionError, "layout is text; found int"),
-        ({"rsm_config": 5}, OptionError, "rsm_config is a path or a URL; found int"),
-        ({"metadata": b"x"}, OptionError, "metadata is a path or a URL; found bytes"),
-        ({"log_directory": ["x"]}, OptionError, "log_directory is a path or a URL; found list"),
-        ({"leader_epochs": ""}, OptionError, "leader_epochs is a path or a URL; found an empty text"),
-        ({"storage_options": "x"}, OptionError, "storage options are a mapping; found str"),
-        ({"storage_options": {5: 1}}, OptionError, "names of storage options are text; found int"),
-        ({"value": 5}, OptionError, "value is no source of schemas; found int"),
-        ({"key": b"x"}, OptionError, "key is no source of schemas; found bytes"),
-        ({"renew": 5}, OptionError, "renew is no function; found int"),
-        ({"renew": str}, OptionError, "renew is of signed URLs"),
+        ({"layout": 5}, OptionError, "layout must be text; found int"),
+        ({"rsm_config": 5}, OptionError, "rsm_config must be a path or a URL; found int"),
+        ({"metadata": b"x"}, OptionError, "metadata must be a path or a URL; found bytes"),
+        ({"log_directory": ["x"]}, OptionError, "log_directory must be a path or a URL; found list"),
+        ({"leader_epochs": ""}, OptionError, "leader_epochs must be a path or a URL; found an empty text"),
+        ({"storage_options": "x"}, OptionError, "storage options must be a mapping; found str"),
+        ({"storage_options": {5: 1}}, OptionError, "names of storage options must be text; found int"),
+        ({"value": 5}, OptionError, "value is not a source of schemas; found int"),
+        ({"key": b"x"}, OptionError, "key is not a source of schemas; found bytes"),
+        ({"renew": 5}, OptionError, "renew must be a function; found int"),
+        ({"renew": str}, OptionError, "renew needs signed URLs"),
     ],
 )
 def test_a_wrong_request_says_what_is_wrong_with_it(
@@ -427,7 +427,7 @@ def test_numbers_of_numpy_ask_for_the_same_as_ints(tiered: Path, given: dict[str
 
 
 def test_a_function_that_renews_urls_is_checked_when_a_scan_of_urls_is_made() -> None:
-    with pytest.raises(OptionError, match="renew is no function; found int"):
+    with pytest.raises(OptionError, match="renew must be a function; found int"):
         segreader.scan(urls=["https://host/path/00000000000000000000.log"], renew=5)  # type: ignore[arg-type]
 
 
@@ -628,5 +628,5 @@ def test_a_library_that_is_not_there_is_named_with_its_install(
 
 @pytest.mark.parametrize("location", [b"/tmp", ["/tmp"], 5])
 def test_a_location_that_is_no_path_is_told_by_its_type(location: Any) -> None:
-    with pytest.raises(OptionError, match=f"location is a path or a URL; found {type(location).__name__}"):
+    with pytest.raises(OptionError, match=f"location must be a path or a URL; found {type(location).__name__}"):
         segreader.scan(location, topic="orders")

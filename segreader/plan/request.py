@@ -44,7 +44,7 @@ def require_text(name: str, given: object) -> None:
         OptionError: it is something else.
     """
     if given is not None and not isinstance(given, str):
-        raise OptionError(f"{name} is text", found=type(given).__name__)
+        raise OptionError(f"{name} must be text", found=type(given).__name__)
 
 
 def path_of(name: str, given: object) -> str:
@@ -54,8 +54,9 @@ def path_of(name: str, given: object) -> str:
         OptionError: it is neither, or empty.
     """
     path = os.fspath(given) if isinstance(given, os.PathLike) else given
-    if not isinstance(path, str) or not path:
-        raise OptionError(f"{name} is a path or a URL", found="an empty text" if path == "" else type(given).__name__)
+    if not isinstance(path, str) or not path.strip():
+        found = "an empty text" if isinstance(path, str) else type(given).__name__
+        raise OptionError(f"{name} must be a path or a URL", found=found)
     return path
 
 

@@ -36,10 +36,10 @@ def last_offsets(
         count: how many records.
         is_filtered: whether ``read`` leaves out records by what they hold.
         surely: the first stretch reaches to before this offset, if damage hides where the records end.
-        on_damage: told of damage behind the records that were found.
+        on_damage: called with damage behind the records that were found.
 
     Raises:
-        FormatError: there is damage, fewer were found, and nobody is told.
+        FormatError: there is damage, fewer were found, and ``on_damage`` is not given.
     """
     found: list[int] = []
     kept: deque[int] = deque()

@@ -301,10 +301,10 @@ def parse_values(given: Mapping[str, object], kind: Kind | None = None) -> dict[
 
 def _require_options(given: object) -> None:
     if not isinstance(given, Mapping):
-        raise OptionError("storage options are a mapping", found=type(given).__name__, expected="{name: value}")
+        raise OptionError("storage options must be a mapping", found=type(given).__name__, expected="{name: value}")
     for name in given:
         if not isinstance(name, str):
-            raise OptionError("names of storage options are text", found=type(name).__name__)
+            raise OptionError("names of storage options must be text", found=type(name).__name__)
 
 
 def _flat(given: Mapping[str, object]) -> Iterable[tuple[str, object]]:

@@ -72,7 +72,7 @@ def learn(given: Schemas, topic: str | None, name: str = "schemas") -> SchemaSet
         return open_schemas(given).learn(topic)
     if isinstance(given, type) or not callable(getattr(given, "learn", None)):
         expected = "a source of segreader.schemas, a URL or a path"
-        raise OptionError(f"{name} is no source of schemas", found=type(given).__name__, expected=expected)
+        raise OptionError(f"{name} is not a source of schemas", found=type(given).__name__, expected=expected)
     found: object = given.learn(topic)
     if not isinstance(found, SchemaSet):
         raise OptionError(f"{name}: its learn() gives no SchemaSet", found=type(found).__name__)

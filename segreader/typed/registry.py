@@ -382,10 +382,10 @@ def _id(given: object) -> str:
 
 def _kept_headers(given: Mapping[str, Hidden]) -> dict[str, Hidden]:
     if not isinstance(given, Mapping):
-        raise OptionError("headers are a mapping", found=type(given).__name__, expected="{name: value}")
+        raise OptionError("headers must be a mapping", found=type(given).__name__, expected="{name: value}")
     for name in given:
         if not isinstance(name, str):
-            raise OptionError("names of headers are text", found=type(name).__name__)
+            raise OptionError("names of headers must be text", found=type(name).__name__)
     return {name: _kept(f"the header {name}", value) for name, value in given.items()}
 
 
@@ -396,7 +396,7 @@ def _kept(name: str, given: Hidden) -> Hidden:
         OptionError: it is no text.
     """
     if not isinstance(given, str | Secret):
-        raise OptionError(f"{name} is text", found=type(given).__name__)
+        raise OptionError(f"{name} must be text", found=type(given).__name__)
     return given if isinstance(given, Secret) or given.startswith(("env:", "@")) else Secret(given)
 
 

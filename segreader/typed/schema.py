@@ -65,7 +65,7 @@ class Schema:
             expected = ", ".join(one.value for one in SchemaFormat)
             raise OptionError("unknown format of a schema", found=repr(self.format), expected=expected) from None
         if not isinstance(self.text, str):
-            raise OptionError("the text of a schema is text", found=type(self.text).__name__)
+            raise OptionError("a schema must be text", found=type(self.text).__name__)
 
     @property
     def fingerprint(self) -> str:

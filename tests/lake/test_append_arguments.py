@@ -18,28 +18,28 @@ REMOTE = CORPUS.parent
 @pytest.mark.parametrize(
     ("argument", "value", "told"),
     [
-        ("processes", 0, "processes is not a number above zero"),
-        ("processes", -1, "processes is not a number above zero"),
-        ("processes", "x", "processes is not a number above zero"),
-        ("processes", 1.5, "processes is not a number above zero"),
-        ("file_bytes", 0, "file_bytes is not a number above zero"),
-        ("split_bytes", "1m", "split_bytes is not a number above zero"),
-        ("commit_bytes", None, "commit_bytes is not a number above zero"),
-        ("partition_by", None, "partition_by is text"),
-        ("credentials", None, "credentials is text"),
+        ("processes", 0, "processes must be a whole number above zero"),
+        ("processes", -1, "processes must be a whole number above zero"),
+        ("processes", "x", "processes must be a whole number above zero"),
+        ("processes", 1.5, "processes must be a whole number above zero"),
+        ("file_bytes", 0, "file_bytes must be a whole number above zero"),
+        ("split_bytes", "1m", "split_bytes must be a whole number above zero"),
+        ("commit_bytes", None, "commit_bytes must be a whole number above zero"),
+        ("partition_by", None, "partition_by must be text"),
+        ("credentials", None, "credentials must be text"),
         ("credentials", "", "credentials is not the name of a provider"),
-        ("options", {5: 5}, "names in options are text"),
-        ("options", {"valueSchema": None}, "valueSchema in options is text"),
-        ("options", "subscribe", "options is a mapping"),
+        ("options", {5: 5}, "names in options must be text"),
+        ("options", {"valueSchema": None}, "valueSchema in options must be text"),
+        ("options", "subscribe", "options must be a mapping"),
         ("options", {"valueSchemas": "x"}, "unknown option valueschemas"),
         ("storage_options", {"a": 5}, "unknown storage option"),
-        ("storage_options", {5: "a"}, "names in storage_options are text"),
+        ("storage_options", {5: "a"}, "names in storage_options must be text"),
         ("topic", "", "topic is empty"),
         ("topic", " ", "topic is empty"),
-        ("topic", 5, "topic is text"),
-        ("location", "", "location is empty"),
-        ("location", 5, "location is neither text nor a path"),
-        ("location", None, "location is neither text nor a path"),
+        ("topic", 5, "topic must be text"),
+        ("location", "", "location must be a path or a URL"),
+        ("location", 5, "location must be a path or a URL"),
+        ("location", None, "location must be a path or a URL"),
     ],
 )
 def test_an_argument_that_means_nothing_is_refused_before_there_is_a_table(
@@ -53,7 +53,7 @@ def test_an_argument_that_means_nothing_is_refused_before_there_is_a_table(
 
 @pytest.mark.parametrize(
     ("pattern", "told"),
-    [("", "pattern is empty"), (5, "pattern is text"), ("[", r"^pattern '\[' does not mean the same")],
+    [("", "pattern is empty"), (5, "pattern must be text"), ("[", r"^pattern '\[' does not mean the same")],
 )
 def test_a_pattern_that_is_none_is_refused(tmp_path: Path, pattern: Any, told: str) -> None:
     with pytest.raises(OptionError, match=told):
@@ -66,7 +66,7 @@ def test_an_empty_name_of_a_table_is_not_the_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OptionError, match="table is empty"):
+    with pytest.raises(OptionError, match="table must be a path or a URL"):
         lake.append(table, REMOTE, topic="txn-span")
     assert not list(tmp_path.iterdir())
 
@@ -98,7 +98,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     ],
 )
 def test_an_option_that_says_what_an_argument_says_is_refused(tmp_path: Path, name: str, text: str, hint: str) -> None:
-    with pytest.raises(OptionError, match=f"the option {name} .*{hint}"):
+    with pytest.raises(OptionError, match=f"the option {name}.*{hint}"):
         lake.append(tmp_path / "table", REMOTE, topic="txn-abort", options={name: text})
     assert not list(tmp_path.iterdir())
 

@@ -114,7 +114,7 @@ def test_a_round_that_goes_on_with_other_options_says_that_they_count_later(
 def test_append_refuses_sizes_that_are_none(tmp_path: Path, name: str) -> None:
     for size in (0, -1):
         with pytest.raises(
-            OptionError, match=f"{name} is not a number above zero; found {size}, expected 1 or more bytes"
+            OptionError, match=f"{name} must be a whole number above zero; found {size}, expected 1 or more bytes"
         ):
             lake.append(str(tmp_path / "table"), REMOTE, topic="orders-avro", **{name: size})  # type: ignore[arg-type]
     assert not (tmp_path / "table").exists()

@@ -373,7 +373,7 @@ def test_a_catalog_that_cannot_be_opened_is_told_without_its_secrets(
 
 def test_a_catalog_that_names_no_place_for_new_tables_is_told_what_it_lacks(tmp_path: Path) -> None:
     table = open_iceberg("db.orders", "lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
-    with pytest.raises(OptionError, match=r"db\.orders: the catalog names no place for a new table.*warehouse"):
+    with pytest.raises(OptionError, match=r"db\.orders: the catalog has no warehouse.*warehouse"):
         table.prepare(SCHEMA, ())
 
 

@@ -88,9 +88,9 @@ class GivesFive:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (5, "value is no source of schemas; found int, expected a source of segreader.schemas, a URL or a path"),
-        (b"x", "value is no source of schemas; found bytes"),
-        (Schema, "value is no source of schemas; found type"),
+        (5, "value is not a source of schemas; found int, expected a source of segreader.schemas, a URL or a path"),
+        (b"x", "value is not a source of schemas; found bytes"),
+        (Schema, "value is not a source of schemas; found type"),
         (GivesFive(), "value: its learn.. gives no SchemaSet; found int"),
     ],
 )
@@ -109,8 +109,8 @@ def test_a_schema_takes_its_format_as_text() -> None:
     [
         ("thrift", "{}", "unknown format of a schema; found 'thrift', expected avro, protobuf, json"),
         (None, "{}", "unknown format of a schema; found None"),
-        ("avro", b"{}", "the text of a schema is text; found bytes"),
-        ("avro", {}, "the text of a schema is text; found dict"),
+        ("avro", b"{}", "a schema must be text; found bytes"),
+        ("avro", {}, "a schema must be text; found dict"),
     ],
 )
 def test_what_is_no_schema_is_refused_when_it_is_made(form: Any, text: Any, said: str) -> None:

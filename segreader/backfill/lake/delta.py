@@ -106,7 +106,7 @@ def _deltalake() -> Any:
     return deltalake
 
 
-def _told(end: TableEnd) -> dict[str, str]:
+def _commit_info(end: TableEnd) -> dict[str, str]:
     """What a commit says of itself about where the table ends."""
     return {
         _OFFSETS: compact_json(end.offsets),
@@ -499,7 +499,7 @@ class DeltaLakeTable:
                 )
                 for file in files
             ]
-            told = TableEnd(
+            reached = TableEnd(
                 offsets=merged(now.offsets if now else {}, end.offsets),
                 topic_ids={**(now.topic_ids if now else {}), **end.topic_ids},
                 epochs=merged(now.epochs if now else {}, end.epochs),
@@ -509,11 +509,11 @@ class DeltaLakeTable:
             )
             transactions = [
                 Transaction(f"{app}{topic}/{partition}", offset)
-                for app, offsets in ((_APP, end.offsets), (_BEGIN_APP, told.begins))
+                for app, offsets in ((_APP, end.offsets), (_BEGIN_APP, reached.begins))
                 for topic, some in offsets.items()
                 for partition, offset in some.items()
             ]
-            return {"actions": actions, "metadata": _told(told), "transactions": transactions}
+            return {"actions": actions, "metadata": _commit_info(reached), "transactions": transactions}
 
         def has_landed(table: deltalake.DeltaTable) -> bool:
             now = self._end(table, named)
@@ -683,7 +683,7 @@ class DeltaLakeTable:
             end = self._end(table, ())
         except ManifestError:  # something replaced the table or restored it: this commit does not know better
             return {}
-        return {} if end is None or not end.commit else _told(end)
+        return {} if end is None or not end.commit else _commit_info(end)
 
     def _forget(self, store: pa_fs.FileSystem, names: Sequence[str]) -> None:
         """Remove files that no version names."""

@@ -527,18 +527,18 @@ def _failure(error: Exception, name: str) -> SegreaderError:
         )
     if isinstance(error, ValueError) and _NO_PLACE in str(error):
         return OptionError(
-            "the catalog names no place for a new table",
+            "the catalog has no warehouse, so it has no place for a new table",
             source=name,
             hint="Give its warehouse as an option, in .pyiceberg.yaml or in the environment",
         )
     if _NO_REGION in kinds:
         return OptionError("no region of AWS is set", source=name, hint="Set AWS_REGION, or the option glue.region")
     if _OF_DATABASE in kinds:
-        told = redact(str(getattr(error, "orig", None) or "")).partition("\n")[0]  # the text of all has the statement
+        cause = redact(str(getattr(error, "orig", None) or "")).partition("\n")[0]  # without the statement
         return StorageError(
             "the catalog's database cannot be used",
             source=name,
-            found=told or found,
+            found=cause or found,
             hint="Check the catalog's uri and its database, then run it again: what is finished stays",
         )
     if isinstance(error, ValueError) and "equality deletes" in str(error):
