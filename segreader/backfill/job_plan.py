@@ -693,10 +693,19 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str, *, goes_
             "the target belongs to another job",
             source=source,
             found=found,
-            hint="Give the same"
-            if goes_on
-            else "Add what is there since with --continue, or choose another target; --force replaces this one",
+            hint="Give the same" if goes_on else _to_do_otherwise(plan, wanted),
         )
+
+
+def _to_do_otherwise(plan: JobPlan, wanted: Mapping[str, str]) -> str:
+    """What a user may want who gives a target other options than it was written with."""
+    ways = ["choose another target"]
+    if not differences(plan, wanted, _OF_THE_TARGET):
+        ways.insert(0, "add what is new with --continue")
+    if not plan.output.table:
+        ways.append("replace its files with --force")
+    text = ", or ".join(ways)
+    return text[0].upper() + text[1:]
 
 
 def differences(plan: JobPlan, wanted: Mapping[str, str], names: Iterable[str] | None = None) -> list[str]:
