@@ -704,7 +704,7 @@ def _to_do_otherwise(plan: JobPlan, wanted: Mapping[str, str]) -> str:
         ways.insert(0, "add what is new with --continue")
     if not plan.output.table:
         ways.append("replace its files with --force")
-    text = ", or ".join(ways)
+    text = ", ".join(ways[:-1]) + (", or " if len(ways) > 1 else "") + ways[-1]
     return text[0].upper() + text[1:]
 
 

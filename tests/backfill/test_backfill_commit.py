@@ -284,13 +284,13 @@ def test_a_plan_is_read_back_and_not_made_again(segments: Path, plan: JobPlan, t
 def test_another_plan_is_refused_with_the_difference(segments: Path, plan: JobPlan) -> None:
     other = request(segments, subscribe="orders", split_bytes=1000).wanted
     with pytest.raises(
-        OptionError, match=r"split-bytes 134217728 there, 1000 here\. Add what is new with --continue, or"
+        OptionError, match=r"split-bytes 134217728 there, 1000 here\. Add what is new with --continue, choose"
     ):
         require_same(plan, other, "out")
 
 
 def test_what_all_rounds_have_in_common_is_not_added_to(segments: Path, plan: JobPlan) -> None:
-    other = request(segments, subscribe="orders").wanted | {"hive": "yes"}
+    other = {**request(segments, subscribe="orders").wanted, "hive": "yes"}
     with pytest.raises(
         OptionError, match=r"hive .*yes here\. Choose another target, or replace its files with --force"
     ):
